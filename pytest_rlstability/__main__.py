@@ -1,0 +1,30 @@
+"""``rlstability`` and ``python -m pytest_rlstability``: one line per command."""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import sys
+from collections.abc import Sequence
+
+# command -> module with ``add_arguments(parser)`` and ``run(arguments) -> int``; the docstring's first line is its help
+COMMANDS: dict[str, str] = {}
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run one command and return its exit code."""
+    parser = argparse.ArgumentParser(prog="rlstability", description=sys.modules["pytest_rlstability"].__doc__)
+    commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
+    for name, module_name in COMMANDS.items():
+        module = importlib.import_module(module_name)
+        summary = (module.__doc__ or "").strip().split("\n")[0]
+        command = commands.add_parser(name, help=summary, description=module.__doc__)
+        module.add_arguments(command)
+        command.set_defaults(run=module.run)
+    arguments = parser.parse_args(argv)
+    code: int = arguments.run(arguments)
+    return code
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,40 @@
+"""The line from a running test to whoever watches it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import pytest
+
+
+class Beacon:
+    """What a fixture may tell the supervisor while the test runs. This one has nobody listening:
+    it stands in where a test runs in pytest's own process.
+
+    ``beat()`` and ``lap(n)`` are a store into shared memory (well under a microsecond) and survive any
+    crash; ``stage`` and ``say`` cross as one record each, before the call returns.
+    """
+
+    def beat(self) -> None:
+        """Progress was made."""
+
+    def lap(self, number: int) -> None:
+        """Lap *number* (from 1) begins; this is a beat too."""
+
+    def stage(self, path: tuple[str, ...]) -> None:
+        """The test is now inside these stages, outermost first; ``()`` when it left the last one."""
+
+    def say(self, kind: str, record: Mapping[str, object]) -> None:
+        """Hand the supervisor one record of a *kind* (``sample``, ``finding``, ...) made of JSON values."""
+
+
+_beacon = pytest.StashKey[Beacon]()
+
+
+def beacon_of(config: pytest.Config) -> Beacon:
+    """The beacon of the process that *config* lives in."""
+    return config.stash.get(_beacon, None) or config.stash.setdefault(_beacon, Beacon())
+
+
+def install_beacon(config: pytest.Config, beacon: Beacon) -> None:
+    config.stash[_beacon] = beacon

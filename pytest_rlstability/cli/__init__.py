@@ -1,0 +1,1 @@
+"""The ``rlstability`` commands, one file each."""

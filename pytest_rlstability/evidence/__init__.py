@@ -1,0 +1,1 @@
+"""What is gathered about a process: stacks, threads, locks, the machine."""

@@ -1,0 +1,5 @@
+"""Every pytest hook of the plugin, and no logic."""
+
+from __future__ import annotations
+
+pytest_plugins: list[str] = []

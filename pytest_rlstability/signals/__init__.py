@@ -1,0 +1,1 @@
+"""Everything that can grow, one file each."""

@@ -1,0 +1,90 @@
+"""Durations and sizes as people write them: ``250ms``, ``30 s``, ``8h``; ``512``, ``1 KiB``, ``2MB``."""
+
+from __future__ import annotations
+
+import math
+import re
+
+_QUANTITY = re.compile(r"\s*([0-9]+(?:\.[0-9]*)?|\.[0-9]+)\s*([A-Za-zµ]*)\s*")
+
+_SECONDS = {
+    "us": 1e-6, "µs": 1e-6, "ms": 1e-3, "s": 1.0, "sec": 1.0, "min": 60.0, "m": 60.0, "h": 3600.0, "d": 86400.0,
+}  # fmt: skip
+_BYTES = {
+    "": 1, "b": 1, "kb": 10**3, "mb": 10**6, "gb": 10**9, "tb": 10**12,
+    "k": 2**10, "m": 2**20, "g": 2**30, "kib": 2**10, "mib": 2**20, "gib": 2**30, "tib": 2**40,
+}  # fmt: skip
+
+DURATION_FORM = "a duration such as 250ms, 30s, 10min or 8h"
+SIZE_FORM = "a size such as 512, 1KiB or 2MB"
+
+
+def parse_duration(value: str | float) -> float:
+    """Seconds in *value*: a number of seconds, or text such as ``250ms``, ``30 s``, ``10min``, ``8h``.
+
+    >>> parse_duration("250ms"), parse_duration("10 min"), parse_duration(3)
+    (0.25, 600.0, 3.0)
+    """
+    if isinstance(value, (int, float)) and not isinstance(value, bool):
+        seconds = float(value)
+    else:
+        number, unit = _split(value, DURATION_FORM)
+        if unit == "":
+            seconds = number
+        elif unit in _SECONDS:
+            seconds = number * _SECONDS[unit]
+        else:
+            raise ValueError(f"{value!r} is not {DURATION_FORM}")
+    if not math.isfinite(seconds) or seconds < 0:
+        raise ValueError(f"{value!r} is not {DURATION_FORM}")
+    return seconds
+
+
+def parse_size(value: str | int) -> int:
+    """Bytes in *value*: a whole number, or text such as ``512``, ``1KiB``, ``2 MB``.
+
+    >>> parse_size("1 KiB"), parse_size("2MB"), parse_size(512)
+    (1024, 2000000, 512)
+    """
+    if isinstance(value, int) and not isinstance(value, bool):
+        size = float(value)
+    else:
+        number, unit = _split(value, SIZE_FORM)
+        if unit not in _BYTES:
+            raise ValueError(f"{value!r} is not {SIZE_FORM}")
+        size = number * _BYTES[unit]
+    if size < 0:
+        raise ValueError(f"{value!r} is not {SIZE_FORM}")
+    return int(size)
+
+
+def _split(value: object, form: str) -> tuple[float, str]:
+    match = _QUANTITY.fullmatch(value) if isinstance(value, str) else None
+    if match is None:
+        raise ValueError(f"{value!r} is not {form}")
+    return float(match[1]), match[2].lower()
+
+
+def format_duration(seconds: float) -> str:
+    """*seconds* for a person: ``250 ms``, ``3.2 s``, ``10 min``, ``1 h 5 min``."""
+    if seconds < 0.0995:
+        return f"{seconds * 1000:.3g} ms"
+    if seconds < 100:
+        return f"{seconds:.3g} s"
+    minutes, rest = divmod(round(seconds), 60)
+    if minutes < 60:
+        return f"{minutes} min {rest} s" if rest and minutes < 10 else f"{minutes} min"
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours} h {minutes} min" if minutes else f"{hours} h"
+
+
+def format_size(size: float) -> str:
+    """*size* in bytes for a person: ``512 B``, ``1.5 KiB``, ``2.1 GiB``; the sign is kept."""
+    sign, size = ("-", -size) if size < 0 else ("", size)
+    if size < 1024:
+        return f"{sign}{size:.4g} B"
+    for unit in ("KiB", "MiB", "GiB"):
+        size /= 1024
+        if size < 1024:
+            return f"{sign}{size:.1f} {unit}"
+    return f"{sign}{size / 1024:.1f} TiB"

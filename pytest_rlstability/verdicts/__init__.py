@@ -1,0 +1,1 @@
+"""Samples and facts in, a verdict out: pure functions."""
