@@ -1,0 +1,1 @@
+"""A TCP proxy that breaks connections on purpose: the faults, the relay, and the process it runs in."""

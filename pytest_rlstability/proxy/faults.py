@@ -1,0 +1,198 @@
+"""What can go wrong with a connection: one class per fault, one registry line each.
+
+An *effect* is one fault at work on one direction of one connection. It never touches a socket: the relay asks it how
+many bytes may pass now, and an effect that ends something calls one of the three methods of ``Line``. Time is always
+handed in, so that every effect can be tested with plain numbers.
+"""
+
+from __future__ import annotations
+
+import inspect
+import math
+import random
+from collections import deque
+from typing import Protocol
+
+from pytest_rlstability.units import parse_duration, parse_size
+
+
+class Line(Protocol):
+    """What an effect may do to the direction it works on."""
+
+    def reset(self) -> None:
+        """End the connection with a TCP RST on both sides."""
+
+    def cut(self) -> None:
+        """End the connection with a FIN on both sides, as if it were finished."""
+
+    def half_close(self) -> None:
+        """End this direction with a FIN, swallow what still comes, and leave the other direction alone."""
+
+
+class Effect:
+    """One fault on one direction of one connection; this one lets everything pass."""
+
+    def arrive(self, units: int, now: float, chance: random.Random) -> None:
+        """*units* came from the sender: bytes, or one for the end of the stream."""
+
+    def allowance(self, now: float) -> float:
+        """How many units may pass now."""
+        return math.inf
+
+    def spend(self, units: int, now: float) -> None:
+        """*units* went on to the receiver."""
+
+    def wakes_at(self) -> float:
+        """When the allowance grows again by itself."""
+        return math.inf
+
+    def strike(self, line: Line) -> bool:
+        """Called in place of passing the first unit beyond ``after_bytes``; true if the fault ended it."""
+        return False
+
+
+class Reset(Effect):
+    """The connection ends with a TCP RST: the client reads ``ConnectionResetError(104)``."""
+
+    def strike(self, line: Line) -> bool:
+        line.reset()
+        return True
+
+
+class Cut(Effect):
+    """The connection ends cleanly, with bytes missing: the client reads a premature end of file."""
+
+    def strike(self, line: Line) -> bool:
+        line.cut()
+        return True
+
+
+class HalfClose(Effect):
+    """This direction ends cleanly, with bytes missing; the other one goes on."""
+
+    def strike(self, line: Line) -> bool:
+        line.half_close()
+        return True
+
+
+class Refuse(Effect):
+    """The connection is refused before a byte is read. The relay does this where it accepts connections."""
+
+
+class Stall(Effect):
+    """Nothing passes any more, for *seconds* (for ever if not given), and the connection stays open."""
+
+    def __init__(self, *, seconds: str | float = math.inf) -> None:
+        self._seconds = math.inf if seconds == math.inf else parse_duration(seconds)
+        self._until: float | None = None
+
+    def allowance(self, now: float) -> float:
+        if self._until is None:
+            self._until = now + self._seconds
+        return math.inf if now >= self._until else 0
+
+    def wakes_at(self) -> float:
+        return math.inf if self._until is None else self._until
+
+
+class Delay(Effect):
+    """Every byte arrives *seconds* late, give or take a random *jitter*; the order is kept."""
+
+    def __init__(self, *, seconds: str | float = 0.1, jitter: str | float = 0) -> None:
+        self._seconds = parse_duration(seconds)
+        self._jitter = parse_duration(jitter)
+        self._under_way: deque[tuple[float, int]] = deque()
+        self._newest_due = -math.inf
+
+    def arrive(self, units: int, now: float, chance: random.Random) -> None:
+        late = max(0.0, self._seconds + chance.uniform(-self._jitter, self._jitter))
+        self._newest_due = max(self._newest_due, now + late)
+        self._under_way.append((self._newest_due, units))
+
+    def allowance(self, now: float) -> float:
+        return sum(units for due, units in self._under_way if due <= now)
+
+    def spend(self, units: int, now: float) -> None:
+        while units and self._under_way:
+            due, held = self._under_way.popleft()
+            if held > units:
+                self._under_way.appendleft((due, held - units))
+            units -= min(units, held)
+
+    def wakes_at(self) -> float:
+        return self._under_way[0][0] if self._under_way else math.inf
+
+
+class Throttle(Effect):
+    """At most *bytes_per_second* pass."""
+
+    # Small enough to look like a thin line to the receiver, large enough to cost few wake-ups.
+    _SLICE_SECONDS = 0.02
+
+    def __init__(self, *, bytes_per_second: str | int = 65536) -> None:
+        self._rate = parse_size(bytes_per_second)
+        if self._rate < 1:
+            raise ValueError(f"bytes_per_second must be at least 1, not {bytes_per_second!r}")
+        self._slice = max(1, int(self._rate * self._SLICE_SECONDS))
+        self._next = -math.inf
+
+    def allowance(self, now: float) -> float:
+        return self._slice if now >= self._next else 0
+
+    def spend(self, units: int, now: float) -> None:
+        # A late wake-up may catch up by one slice, never by a burst.
+        earliest = now - self._slice / self._rate
+        self._next = max(self._next, earliest) + units / self._rate
+
+    def wakes_at(self) -> float:
+        return self._next
+
+
+class Drip(Effect):
+    """*size* bytes pass every *seconds*: a read timeout never fires and the answer never comes."""
+
+    def __init__(self, *, size: str | int = 1, seconds: str | float = 0.1) -> None:
+        self._size = parse_size(size)
+        if self._size < 1:
+            raise ValueError(f"size must be at least 1, not {size!r}")
+        self._seconds = parse_duration(seconds)
+        self._next = -math.inf
+        self._left = self._size
+
+    def allowance(self, now: float) -> float:
+        if now >= self._next:
+            self._left = self._size
+        return self._left
+
+    def spend(self, units: int, now: float) -> None:
+        if self._left == self._size:
+            self._next = now + self._seconds
+        self._left -= units
+
+    def wakes_at(self) -> float:
+        return self._next
+
+
+FAULTS: dict[str, type[Effect]] = {
+    "cut": Cut,
+    "delay": Delay,
+    "drip": Drip,
+    "half_close": HalfClose,
+    "refuse": Refuse,
+    "reset": Reset,
+    "stall": Stall,
+    "throttle": Throttle,
+}
+
+
+def make_effect(fault: str, how: dict[str, object]) -> Effect:
+    """A new effect of *fault*; a wrong name or argument is a ValueError that says what is accepted."""
+    if fault not in FAULTS:
+        raise ValueError(f"unknown fault {fault!r}; accepted: {', '.join(FAULTS)}")
+    kind = FAULTS[fault]
+    accepted = [] if kind.__init__ is object.__init__ else list(inspect.signature(kind).parameters)
+    unknown = [name for name in how if name not in accepted]
+    if unknown:
+        takes = f"takes {', '.join(accepted)}" if accepted else "takes no arguments of its own"
+        raise ValueError(f"fault {fault!r} {takes}, not {', '.join(unknown)}")
+    return kind(**how)

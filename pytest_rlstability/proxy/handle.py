@@ -1,0 +1,172 @@
+"""The test's end of a chaos proxy: starts its process, gives it orders, reads its counts."""
+
+from __future__ import annotations
+
+import json
+import socket
+import subprocess
+import sys
+import threading
+from pathlib import Path
+from types import TracebackType
+
+from pytest_rlstability.proxy.faults import FAULTS
+from pytest_rlstability.proxy.rules import Direction, Rule
+
+_START = (
+    "import sys; sys.path.insert(0, {root!r}); from pytest_rlstability.proxy.process import main as chaos_proxy; "
+    "chaos_proxy()"
+)
+_PATIENCE_SECONDS = 10.0
+_COUNTS = ("connections", "bytes_upstream", "bytes_downstream", "unreachable")
+
+
+class ProxyStats(dict[str, int]):
+    """What a proxy has done so far, by name: ``stats["reset"]`` or ``stats.reset``.
+
+    ``connections`` accepted, ``bytes`` forwarded both ways (``bytes_upstream`` and ``bytes_downstream`` apart),
+    ``unreachable``: connections for which the server did not answer, and every fault by its name.
+
+    >>> stats = ProxyStats({"connections": 2, "bytes_upstream": 10, "bytes_downstream": 32, "reset": 1})
+    >>> stats.bytes, stats["reset"], stats.faults
+    (42, 1, {'reset': 1})
+    """
+
+    def __init__(self, counts: dict[str, int]) -> None:
+        super().__init__(dict.fromkeys((*_COUNTS, *FAULTS), 0) | counts)
+        self["bytes"] = self["bytes_upstream"] + self["bytes_downstream"]
+
+    def __getattr__(self, name: str) -> int:
+        try:
+            return self[name]
+        except KeyError:
+            raise AttributeError(f"no such count: {name}; there are {', '.join(self)}") from None
+
+    @property
+    def faults(self) -> dict[str, int]:
+        """The faults done, without those that never happened."""
+        return {name: self[name] for name in FAULTS if self[name]}
+
+
+class ChaosProxy:
+    """A TCP proxy in front of the server at *host*:*port* that breaks connections on demand.
+
+    It runs in a process of its own: a worker that the test forks cannot keep its sockets open, native code that holds
+    the GIL cannot distort its timing, and none of its memory, threads or descriptors are the test's.
+
+    >>> with ChaosProxy("127.0.0.1", 5000, seed=1) as proxy:  # doctest: +SKIP
+    ...     proxy.add("reset", every=3, after_bytes=100_000)
+    ...     play(f"http://{proxy.host}:{proxy.port}")
+    ...     assert proxy.stats.reset > 0
+    """
+
+    def __init__(self, host: str, port: int, seed: object = 0) -> None:
+        found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+        upstream = [(int(family), address[:2]) for family, _, _, _, address in found]
+        self._lock = threading.Lock()
+        self._counts: dict[str, int] = {}
+        root = str(Path(__file__).parents[2])
+        job = json.dumps({"upstream": upstream, "seed": str(seed)})
+        command = [sys.executable, "-I", "-c", _START.format(root=root), job]
+        self._process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE)
+        self._line, self.port = self._join_process()
+        self.host = "127.0.0.1"
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
+    @property
+    def stats(self) -> ProxyStats:
+        """The counts now; once the proxy is closed, the last ones."""
+        if self._line.fileno() != -1:
+            self._request("count")
+        return ProxyStats(self._counts)
+
+    def add(
+        self,
+        fault: str,
+        *,
+        every: int | None = None,
+        rate: float | None = None,
+        after_bytes: int = 0,
+        direction: Direction = "downstream",
+        **how: object,
+    ) -> None:
+        """Let *fault* happen: on each *every*-th connection, with probability *rate* per connection, or on all.
+
+        It strikes in place of the first byte beyond *after_bytes* in its *direction* (``downstream``: from the server
+        to the client). The arguments in *how* are the fault's own: ``proxy.add("delay", seconds=0.2, jitter=0.1)``.
+        """
+        rule = Rule(fault, every, rate, after_bytes, direction, how)
+        self._request("add", rule.to_dict())
+
+    def clear(self) -> None:
+        """Forget every fault; connections that a fault holds back go on."""
+        self._request("clear")
+
+    def close(self) -> None:
+        """End the proxy and its connections. A proxy that had died before is an error, for its test proved nothing."""
+        if self._line.fileno() == -1:
+            return
+        died = self._process.poll()
+        if died is None:
+            self._request("count")
+        self._line.close()
+        self._end_process()
+        if died is not None:
+            raise self._death()
+
+    def __enter__(self) -> ChaosProxy:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        return f"<ChaosProxy {self.host}:{self.port} pid {self.pid}>"
+
+    def _join_process(self) -> tuple[socket.socket, int]:
+        output = self._process.stdout
+        assert output is not None
+        with output:
+            ports = output.readline()
+        if not ports:
+            raise self._death()
+        message = json.loads(ports)
+        line = socket.create_connection(("127.0.0.1", message["control_port"]), timeout=_PATIENCE_SECONDS)
+        line.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        return line, message["port"]
+
+    def _request(self, name: str, how: dict[str, object] | None = None) -> None:
+        with self._lock:
+            try:
+                self._line.sendall(json.dumps([name, how]).encode() + b"\n")
+                self._counts = json.loads(self._receive_line())
+            except (ConnectionError, TimeoutError):
+                raise self._death() from None
+
+    def _receive_line(self) -> bytes:
+        received = b""
+        while not received.endswith(b"\n"):
+            part = self._line.recv(65536)
+            if not part:
+                raise ConnectionError("the control line was closed")
+            received += part
+        return received
+
+    def _end_process(self) -> None:
+        try:
+            self._process.wait(_PATIENCE_SECONDS)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+
+    def _death(self) -> RuntimeError:
+        self._end_process()
+        return RuntimeError(
+            f"the chaos proxy's process (pid {self.pid}) ended with status {self._process.returncode}; "
+            "its last words are in the captured stderr. This is not a failure of the code under test."
+        )

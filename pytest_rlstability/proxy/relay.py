@@ -1,0 +1,163 @@
+"""The relay: one thread, one selector, every connection of the proxy.
+
+Nothing here runs on a poll interval. An idle relay sleeps in the selector without a timeout, so that it neither burns
+CPU nor looks like progress to whoever watches the test for a stall.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import random
+import selectors
+import socket
+import sys
+import time
+from collections import Counter
+from collections.abc import Callable, Sequence
+
+from pytest_rlstability.proxy.connection import Address, Connection, Flow, close_with_reset
+from pytest_rlstability.proxy.rules import Draw, Rule
+
+
+class Relay:
+    """Accepts connections, applies the rules, counts. ``run()`` returns when *stop* is called from a handler."""
+
+    def __init__(self, upstream: Sequence[Address], seed: object, host: str = "127.0.0.1") -> None:
+        self.upstream = upstream
+        self.counts: Counter[str] = Counter()
+        self._seed = seed
+        self._draws: list[Draw] = []
+        self._rules_added = 0
+        self._connections: set[Connection] = set()
+        self._wake_times: dict[Flow, float] = {}
+        self._close_times: dict[Connection, float] = {}
+        self._selector = selectors.DefaultSelector()
+        self._running = True
+        # Holds the port while ``refuse`` has the listener closed, so that nobody else can be given it meanwhile.
+        self._placeholder = _bound_socket(host, 0)
+        self.host, self.port = self._placeholder.getsockname()[:2]
+        self._listener: socket.socket | None = None
+        self._listen()
+
+    def add(self, rule: Rule) -> None:
+        """Apply *rule* to new connections, and to those already open if it names neither *every* nor *rate*."""
+        self._rules_added += 1
+        if rule.fault == "refuse" and rule.strikes_all:
+            if self._listener is not None:
+                self._accept(selectors.EVENT_READ)
+                self._stop_listening()
+                self.counts["refuse"] += 1
+            return
+        self._draws.append(Draw(rule, f"{self._seed}:{self._rules_added}"))
+        if rule.strikes_all:
+            for connection in self._connections:
+                connection.arm(rule)
+
+    def clear(self) -> None:
+        """No rule applies any more, and what a fault holds back goes on its way."""
+        self._draws.clear()
+        for connection in list(self._connections):
+            connection.disarm()
+        if self._listener is None:
+            self._listen()
+
+    def run(self) -> None:
+        while self._running:
+            ready = self._selector.select(self._timeout())
+            # Accepting first: a count asked for over the control line includes every connection made before it.
+            ready.sort(key=lambda item: item[0].fileobj is not self._listener)
+            for key, events in ready:
+                key.data(events)
+            self._run_timers()
+
+    def stop(self) -> None:
+        self._running = False
+
+    def close(self) -> None:
+        for connection in list(self._connections):
+            connection.close()
+        if self._listener is not None:
+            self._stop_listening()
+        self._placeholder.close()
+        self._selector.close()
+
+    def watch(self, end: socket.socket | int, events: int, handler: Callable[[int], None] | None = None) -> None:
+        """Call *handler* whenever one of *events* is ready on *end*; no events: stop watching it."""
+        current = self._selector.get_map().get(end)
+        if not events:
+            if current is not None:
+                self._selector.unregister(end)
+        elif current is None:
+            self._selector.register(end, events, handler)
+        elif current.events != events or current.data != handler:
+            self._selector.modify(end, events, handler)
+
+    def wake_at(self, flow: Flow, when: float) -> None:
+        self._wake_times[flow] = when
+
+    def close_later(self, connection: Connection, seconds: float) -> None:
+        self._close_times[connection] = time.monotonic() + seconds
+
+    def forget(self, connection: Connection) -> None:
+        self._connections.discard(connection)
+        self._close_times.pop(connection, None)
+        for flow in connection.flows:
+            self._wake_times.pop(flow, None)
+
+    def report_unreachable(self, error: int) -> None:
+        self.counts["unreachable"] += 1
+        if self.counts["unreachable"] == 1:
+            host, port = self.upstream[-1][1][:2]
+            reason = f"[Errno {error}] {os.strerror(error)}"
+            print(f"chaos_proxy: cannot reach the server at {host}:{port}: {reason}", file=sys.stderr, flush=True)
+
+    def _listen(self) -> None:
+        self._listener = _bound_socket(self.host, self.port)
+        self._listener.listen(1024)
+        self._listener.setblocking(False)
+        self.watch(self._listener, selectors.EVENT_READ, self._accept)
+
+    def _stop_listening(self) -> None:
+        assert self._listener is not None
+        self.watch(self._listener, 0)
+        self._listener.close()
+        self._listener = None
+
+    def _accept(self, events: int) -> None:
+        while self._listener is not None:
+            try:
+                client, _ = self._listener.accept()
+            except OSError:
+                return  # nobody is waiting, or the client gave up before its turn
+            self.counts["connections"] += 1
+            struck = [draw.rule for draw in self._draws if draw.next()]
+            if any(rule.fault == "refuse" for rule in struck):
+                self.counts["refuse"] += 1
+                close_with_reset(client)
+                continue
+            chance = random.Random(f"{self._seed}:connection:{self.counts['connections']}")
+            connection = Connection(self, client, struck, chance)
+            if not connection.closed:
+                self._connections.add(connection)
+
+    def _timeout(self) -> float | None:
+        times = [when for when in (*self._wake_times.values(), *self._close_times.values()) if when != math.inf]
+        return max(0.0, min(times) - time.monotonic()) if times else None
+
+    def _run_timers(self) -> None:
+        if not self._wake_times and not self._close_times:
+            return
+        now = time.monotonic()
+        for flow in [flow for flow, when in self._wake_times.items() if when <= now]:
+            del self._wake_times[flow]
+            flow.connection.wake(flow)
+        for connection in [connection for connection, when in self._close_times.items() if when <= now]:
+            connection.close()
+
+
+def _bound_socket(host: str, port: int) -> socket.socket:
+    bound = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+    bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    bound.bind((host, port))
+    return bound
