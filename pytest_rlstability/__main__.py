@@ -8,7 +8,9 @@ import sys
 from collections.abc import Sequence
 
 # command -> module with ``add_arguments(parser)`` and ``run(arguments) -> int``; the docstring's first line is its help
-COMMANDS: dict[str, str] = {}
+COMMANDS: dict[str, str] = {
+    "audit": "pytest_rlstability.cli.audit",
+}
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -1,0 +1,308 @@
+"""What in a saved model will not survive the trip to another Python or machine; nothing is unpickled."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import os
+import re
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Literal
+
+from pytest_rlstability.models import bytecode, sb3
+from pytest_rlstability.models.bytecode import Version
+from pytest_rlstability.models.carried import Carried, CodeObject, carried_by
+from pytest_rlstability.models.contents import Contents, Part, read_contents
+from pytest_rlstability.models.pickles import Name, items, walk
+
+Effect = Literal["fine", "rebuilt", "raises", "segfaults"]
+
+_SAID: Mapping[Effect, str] = {
+    "fine": "fine",
+    "rebuilt": "fine: made anew at load, never called",
+    "raises": "raises",
+    "segfaults": "segfaults when called (SIGSEGV, at times SystemError, TypeError or a silently wrong value)",
+}
+_ABSOLUTE_PATH = re.compile(
+    r"(/(?:home|root|tmp|Users|mnt|opt|var|data|usr|workspace|content)/|[A-Za-z]:\\)[^\0\n]{0,300}"
+)
+_MAX_PATHS = 8
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One entry that holds something which does not travel, and what it does on each target Python."""
+
+    entry: str
+    what: str
+    writer: str
+    effects: Mapping[str, Effect]
+    reason: str = ""
+    replacement: str = ""
+    holds_code: bool = False
+
+    @property
+    def breaks(self) -> bool:
+        return any(effect in ("raises", "segfaults") for effect in self.effects.values())
+
+    def lines(self) -> Iterator[str]:
+        written = f", written by Python {self.writer}" if self.writer else ""
+        yield f"{self.entry}: {self.what}{written}"
+        for target, effect in self.effects.items():
+            reason = f" {self.reason}" if effect == "raises" and self.reason else ""
+            yield f"  on Python {target}: {_SAID[effect]}{reason}"
+
+
+@dataclass(frozen=True)
+class Audit:
+    """The result of `audit`: findings that matter on some Python, notes that may matter on some machine.
+
+    ``audit(Path("model.zip"), [(3, 12)]).exit_code`` is 0 when nothing breaks on the targets and 1 when something
+    does; ``text()`` is for a person and ``to_dict()`` for a machine.
+    """
+
+    path: str
+    kind: str
+    targets: tuple[str, ...]
+    written_by: Mapping[str, str]
+    findings: tuple[Finding, ...]
+    notes: tuple[str, ...] = field(default=())
+
+    @property
+    def exit_code(self) -> int:
+        return int(any(finding.breaks for finding in self.findings))
+
+    @property
+    def code_entries(self) -> tuple[Finding, ...]:
+        """The findings that hold code: not portable, whether or not a target is named that they break on."""
+        return tuple(finding for finding in self.findings if finding.holds_code)
+
+    @property
+    def custom_objects(self) -> str:
+        """The argument of ``load()`` that keeps every entry with code from being read, or ``""``."""
+        values = {finding.entry: finding.replacement for finding in self.code_entries if finding.replacement}
+        if not values:
+            return ""
+        return "custom_objects={" + ", ".join(f'"{entry}": {value}' for entry, value in values.items()) + "}"
+
+    def text(self) -> str:
+        targets = ", ".join(self.targets)
+        if self.exit_code:
+            count = sum(finding.breaks for finding in self.findings)
+            verdict = f"{count} {'entry breaks' if count == 1 else 'entries break'} on Python {targets}"
+        else:
+            verdict = f"nothing breaks on Python {targets}"
+        lines = [f"{self.path}: {self.kind}; {verdict}"]
+        if self.written_by:
+            lines.append("written by: " + ", ".join(f"{name} {version}" for name, version in self.written_by.items()))
+        for finding in self.findings:
+            lines += ["", *finding.lines()]
+        if self.custom_objects:
+            why = "avoid it with" if self.exit_code else "not portable; on other Pythons load with"
+            lines += ["", f"{why}: load(..., {self.custom_objects})"]
+        if self.notes:
+            lines += ["", *(f"note: {note}" for note in self.notes)]
+        return "\n".join(lines) + "\n"
+
+    def to_dict(self) -> dict[str, object]:
+        return {
+            "path": self.path,
+            "kind": self.kind,
+            "targets": list(self.targets),
+            "breaks": bool(self.exit_code),
+            "portable": not self.code_entries,
+            "written_by": dict(self.written_by),
+            "findings": [
+                {
+                    "entry": finding.entry,
+                    "what": finding.what,
+                    "writer": finding.writer,
+                    "effects": dict(finding.effects),
+                    "reason": finding.reason,
+                    "breaks": finding.breaks,
+                    "holds_code": finding.holds_code,
+                    "replacement": finding.replacement,
+                }
+                for finding in self.findings
+            ],
+            "custom_objects": self.custom_objects,
+            "notes": list(self.notes),
+        }
+
+
+def audit(path: Path, targets: Sequence[Version] = ()) -> Audit:
+    """Read *path* without loading it and say what breaks on each of *targets* (default: this Python).
+
+    Raises `pytest_rlstability.models.archive.RefusedError` for a file that cannot or should not be read.
+    """
+    chosen = tuple(dict.fromkeys(targets)) or (sys.version_info[:2],)
+    contents = read_contents(path)
+    findings: list[Finding] = []
+    for part in contents.parts:
+        findings += _code_findings(part, contents, chosen)
+        findings += _reference_findings(part, chosen)
+    return Audit(
+        path=path.name,
+        kind=contents.kind,
+        targets=tuple(map(spoken, chosen)),
+        written_by=contents.written_by,
+        findings=tuple(findings),
+        notes=tuple(_notes(contents)),
+    )
+
+
+def spoken(version: Version) -> str:
+    return f"{version[0]}.{version[1]}"
+
+
+def parse_version(text: str) -> Version:
+    """``"3.12"`` or ``"3.12.1"`` as a version; ValueError for anything else."""
+    match = re.fullmatch(r"(\d+)\.(\d+)(\.\d+\w*)?", text.strip())
+    if match is None:
+        raise ValueError(f"{text!r} is not a Python version such as 3.12")
+    return int(match[1]), int(match[2])
+
+
+def _code_findings(part: Part, contents: Contents, targets: Sequence[Version]) -> Iterator[Finding]:
+    carried = carried_by(part.reading)
+    if not carried:
+        return
+    # A class may carry no code of its own (only annotations); it is still built anew from its parts, on any Python.
+    codes = tuple(dict.fromkeys(code for one in carried for code in one.codes))
+    writer = _writer(codes, contents.written_by.get("Python", ""))
+    yield Finding(
+        entry=part.attribute or part.where,
+        what=_what(carried),
+        writer=" or ".join(map(spoken, writer)) or _unknown_writer(codes),
+        effects={spoken(target): _effect(codes, writer, target, part.attribute) for target in targets},
+        reason="TypeError when loaded" + ("; SB3 then warns and keeps its own default" if part.attribute else ""),
+        replacement=sb3.replacement(part.attribute, carried) if part.attribute else "",
+        holds_code=True,
+    )
+
+
+def _what(carried: tuple[Carried, ...]) -> str:
+    outer = carried[0]
+    text = str(outer)
+    if outer.module:
+        text += f" of {outer.module}"
+    inner = [one.name for one in carried[1:]]
+    if inner:
+        text += f", around {', '.join(inner[:3])}"
+    return text
+
+
+def _writer(codes: Sequence[CodeObject], saved_by: str) -> tuple[Version, ...]:
+    """The Pythons that could have compiled all of *codes*; the one the file names, if it is among them."""
+    common = set(codes[0].writers).intersection(*(code.writers for code in codes)) if codes else set()
+    try:
+        named = parse_version(saved_by)
+    except ValueError:
+        return tuple(sorted(common))
+    if named in common or (codes and not common and bytecode.takes_arguments(named, codes[0].argument_count)):
+        return (named,)
+    return tuple(sorted(common))
+
+
+def _unknown_writer(codes: Sequence[CodeObject]) -> str:
+    counts = {code.argument_count for code in codes}
+    known = [bytecode.CODE_ARGUMENTS[count] for count in counts if count in bytecode.CODE_ARGUMENTS]
+    if len(counts) != 1 or not known:
+        return "unknown"
+    first, last = known[0]
+    return f"{spoken(first)} or later" if last[1] == 99 else f"{spoken(first)}-{spoken(last)}"
+
+
+def _effect(codes: Sequence[CodeObject], writer: tuple[Version, ...], target: Version, attribute: str) -> Effect:
+    if not codes or writer == (target,) or all(target in code.writers for code in codes):
+        return "fine"
+    if attribute in sb3.REBUILT:
+        return "rebuilt"
+    if all(bytecode.takes_arguments(target, code.argument_count) for code in codes):
+        return "segfaults"
+    return "raises"
+
+
+def _reference_findings(part: Part, targets: Sequence[Version]) -> Iterator[Finding]:
+    entry = part.attribute or part.where
+    everywhere: dict[str, Effect] = {spoken(target): "raises" for target in targets}
+    here = spoken(sys.version_info[:2])
+    for name in dict.fromkeys(part.reading.names):
+        if name.module in ("__main__", "__mp_main__"):
+            reason = "AttributeError anywhere but in the script that wrote it; move it to a module"
+            yield Finding(entry, f"refers to {name}", "", everywhere, reason)
+        elif _needs_other_system(name) and here in everywhere:
+            yield Finding(entry, f"refers to {name}", "", {here: "raises"}, "on this operating system")
+    of_numpy_2 = any(name.module.startswith("numpy._core") for name in part.reading.names)
+    if of_numpy_2 and here in everywhere and _installed("numpy").startswith("1."):
+        reason = f"ModuleNotFoundError: written by numpy 2, {_installed('numpy')} is installed"
+        yield Finding(entry, "numpy array of numpy 2", "", {here: "raises"}, reason)
+
+
+def _needs_other_system(name: Name) -> bool:
+    return name.module.startswith("pathlib") and name.name == ("PosixPath" if os.name == "nt" else "WindowsPath")
+
+
+def _installed(distribution: str) -> str:
+    try:
+        return importlib.metadata.version(distribution)
+    except importlib.metadata.PackageNotFoundError:
+        return ""
+
+
+def _notes(contents: Contents) -> Iterator[str]:
+    yield from _device_notes(contents)
+    yield from _path_notes(contents)
+    yield from _library_notes(contents)
+
+
+def _device_notes(contents: Contents) -> Iterator[str]:
+    devices: dict[str, str] = {}
+    for part in contents.parts:
+        for external in part.reading.externals:
+            for value in items(external.reference):
+                if isinstance(value, str) and re.fullmatch(r"(cuda|mps|xpu|hip|npu)(:\d+)?", value):
+                    devices.setdefault(value, part.where)
+    for device, where in devices.items():
+        how = "load(..., device='cpu')" if contents.kind == "SB3 model" else "torch.load(..., map_location='cpu')"
+        yield f"{where} holds tensors of device {device}; on a machine without it use {how}"
+
+
+def _path_notes(contents: Contents) -> Iterator[str]:
+    found: dict[str, str] = {}
+    for entry, value in contents.settings.items():
+        if isinstance(value, str) and _ABSOLUTE_PATH.match(value):
+            found.setdefault(value, entry)
+    for part in contents.parts:
+        for node in walk(part.reading.value):
+            if isinstance(node, str) and _ABSOLUTE_PATH.fullmatch(node):
+                found.setdefault(node, part.attribute or part.where)
+    for path, entry in list(found.items())[:_MAX_PATHS]:
+        yield f"{entry} holds the absolute path {path}"
+    if len(found) > _MAX_PATHS:
+        yield f"and {len(found) - _MAX_PATHS} more absolute paths"
+
+
+_DISTRIBUTIONS = {
+    "Stable-Baselines3": "stable_baselines3", "PyTorch": "torch", "Numpy": "numpy", "Cloudpickle": "cloudpickle",
+    "Gymnasium": "gymnasium",
+}  # fmt: skip
+
+
+def _library_notes(contents: Contents) -> Iterator[str]:
+    for library, distribution in _DISTRIBUTIONS.items():
+        wrote, here = contents.written_by.get(library, ""), _installed(distribution)
+        if wrote and here and wrote.split(".")[:2] != here.split(".")[:2]:
+            yield f"written with {library} {wrote}; {here} is installed here"
+    own = {"builtins", "stable_baselines3", "sb3_contrib", "torch", "numpy", "gymnasium", "cloudpickle", "gym"}
+    needed = {
+        name.module.partition(".")[0]
+        for part in contents.parts
+        for name in part.reading.names
+        if not name.module.startswith("__")
+    }
+    others = sorted(module for module in needed - own if module not in sys.stdlib_module_names and module != "copy_reg")
+    if others:
+        yield f"needs importable on the target: {', '.join(others)}"

@@ -1,0 +1,281 @@
+"""What a pickle would build, read opcode by opcode; nothing is imported and nothing is called.
+
+The unpickler's stack machine is followed with stand-ins: a global is a `Name`, a call is a `Call`. The result is a
+tree that shows every function and class the pickle refers to, every call it would make, and the code it carries.
+"""
+
+from __future__ import annotations
+
+import pickletools
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from io import BytesIO
+from typing import IO, Any
+
+from pytest_rlstability.models.archive import RefusedError
+
+_MAX_OPCODES = 5_000_000
+_MAX_PICKLES = 16
+_KEPT_BYTES = 2**20
+
+
+@dataclass(frozen=True)
+class Name:
+    """A global the pickle refers to: ``Name("builtins", "float")``."""
+
+    module: str
+    name: str
+
+    def __str__(self) -> str:
+        return f"{self.module}.{self.name}"
+
+
+@dataclass(eq=False)
+class Group:
+    """A tuple, list, set or dict (whose items are keys and values by turns)."""
+
+    kind: str
+    items: list[Any] = field(default_factory=list)
+
+
+@dataclass(eq=False)
+class Call:
+    """A call the pickle would make, with the state it would set on the result."""
+
+    function: Any
+    arguments: Any
+    states: list[Any] = field(default_factory=list)
+
+
+@dataclass(eq=False)
+class External:
+    """An object kept outside the pickle, such as a tensor's storage."""
+
+    reference: Any
+
+
+@dataclass(frozen=True)
+class Reading:
+    """One pickle, read: the value it would build, and every stand-in met on the way (in order, also if unused)."""
+
+    value: Any
+    names: tuple[Name, ...]
+    calls: tuple[Call, ...]
+    externals: tuple[External, ...]
+
+
+def read_pickle(data: bytes) -> Reading:
+    """Read the first pickle in *data*; `RefusedError` when it is malformed or asks for the impossible."""
+    return next(read_pickles(BytesIO(data)))
+
+
+def read_pickles(stream: IO[bytes]) -> Iterator[Reading]:
+    """Read the pickles that stand one after another in *stream* (old torch files hold five), as far as they go."""
+    for index in range(_MAX_PICKLES):
+        if index and stream.read(1) in (b"", b"\x00"):
+            return
+        if index:
+            stream.seek(-1, 1)
+        try:
+            yield _Machine().run(stream)
+        except RefusedError:
+            if index:
+                return
+            raise
+
+
+def items(group: Any) -> list[Any]:
+    """The items of a tuple or list stand-in, or nothing."""
+    return group.items if isinstance(group, Group) else []
+
+
+def pairs(group: Any) -> list[tuple[Any, Any]]:
+    """Keys and values of a dict stand-in, or nothing."""
+    if not isinstance(group, Group) or group.kind != "dict":
+        return []
+    return list(zip(group.items[::2], group.items[1::2], strict=False))
+
+
+def walk(value: Any) -> Iterator[Any]:
+    """Every stand-in and constant below *value*, each shared one once, without recursion (pickles nest deeply)."""
+    waiting, seen = [value], set[int]()
+    while waiting:
+        node = waiting.pop()
+        if isinstance(node, (Group, Call, External)):
+            if id(node) in seen:
+                continue
+            seen.add(id(node))
+            if isinstance(node, Group):
+                waiting += reversed(node.items)
+            elif isinstance(node, Call):
+                waiting += [*reversed(node.states), node.arguments, node.function]
+            else:
+                waiting.append(node.reference)
+        yield node
+
+
+_MARK = object()
+
+
+class _Machine:
+    """The unpickler's stack and memo, with stand-ins for everything it would import, call or build."""
+
+    def __init__(self) -> None:
+        self.stack: list[Any] = []
+        self.memo: dict[int, Any] = {}
+        self.names: list[Name] = []
+        self.calls: list[Call] = []
+        self.externals: list[External] = []
+
+    def run(self, stream: IO[bytes]) -> Reading:
+        try:
+            for count, (opcode, argument, _) in enumerate(pickletools.genops(stream)):
+                if count > _MAX_OPCODES:
+                    raise RefusedError(f"a pickle of more than {_MAX_OPCODES} opcodes is not read")
+                self.step(opcode.name, argument)
+            value = self.stack.pop()
+        except RefusedError:
+            raise
+        # genops and the stack raise whatever the bytes lead them to; every one means the same thing here.
+        except (ValueError, IndexError, KeyError, TypeError, AttributeError, OverflowError, EOFError) as error:
+            raise RefusedError(f"not a whole pickle: {error or type(error).__name__}") from error
+        except MemoryError as error:
+            raise RefusedError("a pickle that claims more bytes than there is memory is not read") from error
+        return Reading(value, tuple(self.names), tuple(self.calls), tuple(self.externals))
+
+    def step(self, name: str, argument: Any) -> None:
+        if name in _IGNORED:
+            return
+        action = _ACTIONS.get(name)
+        if action is not None:
+            action(self, argument)
+        elif name in _CONSTANTS:
+            self.stack.append(_CONSTANTS[name])
+        elif name.startswith(("INT", "BININT", "LONG", "FLOAT", "BINFLOAT")) or "STRING" in name or "UNICODE" in name:
+            self.stack.append(argument)
+        elif "BYTES" in name or name == "BYTEARRAY8":
+            # Array contents tell nothing here, and a replay buffer has gigabytes of them.
+            self.stack.append(bytes(argument) if len(argument) <= _KEPT_BYTES else b"")
+        else:
+            raise RefusedError(f"pickle opcode {name} is not used by any saved model")
+
+    def pop_mark(self) -> list[Any]:
+        for index in range(len(self.stack) - 1, -1, -1):
+            if self.stack[index] is _MARK:
+                taken = self.stack[index + 1 :]
+                del self.stack[index:]
+                return taken
+        raise IndexError("no mark on the stack")
+
+    def push_name(self, module: Any, name: Any) -> None:
+        if not isinstance(module, str) or not isinstance(name, str):
+            raise RefusedError("a pickle that computes the name of what it imports is not read further")
+        found = Name(module, name)
+        self.names.append(found)
+        self.stack.append(found)
+
+    def push_call(self, function: Any, arguments: Any) -> None:
+        call = Call(function, arguments)
+        self.calls.append(call)
+        self.stack.append(call)
+
+    def group(self, kind: str, count: int | None = None) -> None:
+        if count is None:
+            self.stack.append(Group(kind, self.pop_mark()))
+        elif count == 0:
+            self.stack.append(Group(kind))
+        else:
+            taken = self.stack[-count:]
+            if len(taken) < count:
+                raise IndexError("stack underflow")
+            del self.stack[-count:]
+            self.stack.append(Group(kind, taken))
+
+    def extend(self, taken: list[Any]) -> None:
+        target = self.stack[-1]
+        if isinstance(target, Group):
+            target.items += taken
+        elif isinstance(target, Call):
+            target.states += taken
+        else:
+            raise TypeError("items for something that holds none")
+
+    def build(self) -> None:
+        state = self.stack.pop()
+        if isinstance(self.stack[-1], Call):
+            self.stack[-1].states.append(state)
+
+    def reduce(self) -> None:
+        arguments = self.stack.pop()
+        self.push_call(self.stack.pop(), arguments)
+
+    def reduce_with_keywords(self) -> None:
+        keywords, arguments, function = self.stack.pop(), self.stack.pop(), self.stack.pop()
+        self.push_call(function, Group("tuple", [*items(arguments), keywords]))
+
+    def object_from_mark(self) -> None:
+        function, *arguments = self.pop_mark()
+        self.push_call(function, Group("tuple", arguments))
+
+    def instance(self, argument: str) -> None:
+        taken = self.pop_mark()
+        self.push_name(*argument.split(" ", 1))
+        self.push_call(self.stack.pop(), Group("tuple", taken))
+
+    def stack_global(self) -> None:
+        name = self.stack.pop()
+        self.push_name(self.stack.pop(), name)
+
+    def external(self, reference: Any) -> None:
+        found = External(reference)
+        self.externals.append(found)
+        self.stack.append(found)
+
+    def remember(self, index: Any) -> None:
+        self.memo[len(self.memo) if index is None else int(index)] = self.stack[-1]
+
+
+_IGNORED = {"PROTO", "FRAME", "STOP", "READONLY_BUFFER"}
+_CONSTANTS: dict[str, Any] = {"NONE": None, "NEWTRUE": True, "NEWFALSE": False, "MARK": _MARK, "NEXT_BUFFER": b""}
+_ACTIONS: dict[str, Callable[[_Machine, Any], None]] = {
+    "POP": lambda machine, _: _ignore(machine.stack.pop()),
+    "POP_MARK": lambda machine, _: _ignore(machine.pop_mark()),
+    "DUP": lambda machine, _: machine.stack.append(machine.stack[-1]),
+    "GLOBAL": lambda machine, argument: machine.push_name(*argument.split(" ", 1)),
+    "STACK_GLOBAL": lambda machine, _: machine.stack_global(),
+    "REDUCE": lambda machine, _: machine.reduce(),
+    "NEWOBJ": lambda machine, _: machine.reduce(),
+    "NEWOBJ_EX": lambda machine, _: machine.reduce_with_keywords(),
+    "OBJ": lambda machine, _: machine.object_from_mark(),
+    "INST": lambda machine, argument: machine.instance(argument),
+    "BUILD": lambda machine, _: machine.build(),
+    "PERSID": lambda machine, argument: machine.external(argument),
+    "BINPERSID": lambda machine, _: machine.external(machine.stack.pop()),
+    "EMPTY_TUPLE": lambda machine, _: machine.group("tuple", 0),
+    "TUPLE1": lambda machine, _: machine.group("tuple", 1),
+    "TUPLE2": lambda machine, _: machine.group("tuple", 2),
+    "TUPLE3": lambda machine, _: machine.group("tuple", 3),
+    "TUPLE": lambda machine, _: machine.group("tuple"),
+    "EMPTY_LIST": lambda machine, _: machine.group("list", 0),
+    "LIST": lambda machine, _: machine.group("list"),
+    "EMPTY_DICT": lambda machine, _: machine.group("dict", 0),
+    "DICT": lambda machine, _: machine.group("dict"),
+    "EMPTY_SET": lambda machine, _: machine.group("set", 0),
+    "FROZENSET": lambda machine, _: machine.group("set"),
+    "APPEND": lambda machine, _: machine.extend([machine.stack.pop()]),
+    "APPENDS": lambda machine, _: machine.extend(machine.pop_mark()),
+    "ADDITEMS": lambda machine, _: machine.extend(machine.pop_mark()),
+    "SETITEM": lambda machine, _: machine.extend(list(reversed([machine.stack.pop(), machine.stack.pop()]))),
+    "SETITEMS": lambda machine, _: machine.extend(machine.pop_mark()),
+    "PUT": lambda machine, argument: machine.remember(argument),
+    "BINPUT": lambda machine, argument: machine.remember(argument),
+    "LONG_BINPUT": lambda machine, argument: machine.remember(argument),
+    "MEMOIZE": lambda machine, _: machine.remember(None),
+    "GET": lambda machine, argument: machine.stack.append(machine.memo[int(argument)]),
+    "BINGET": lambda machine, argument: machine.stack.append(machine.memo[argument]),
+    "LONG_BINGET": lambda machine, argument: machine.stack.append(machine.memo[argument]),
+}
+
+
+def _ignore(_: object) -> None:
+    """What the pickle throws away is nothing to us; the calls that made it were noted when they were made."""
