@@ -1,0 +1,88 @@
+"""How an emulator's process dies, told so that nobody has to guess."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from ..events import Section, Verdict, VerdictFailure, Word
+
+
+@dataclass(frozen=True)
+class LastSeen:
+    """What was known of an emulator when it died or hung."""
+
+    pid: int
+    frame: int
+    doing: str
+    inputs: Sequence[str]
+    stack: str
+    output: str
+
+    def sections(self) -> tuple[Section, ...]:
+        inputs = "\n".join(self.inputs) or "none"
+        lines = f"emulator process {self.pid}, frame {self.frame}, in {self.doing}"
+        return (
+            ("", lines),
+            ("last inputs", inputs),
+            ("Python stack of the emulator process", self.stack or "none was written"),
+            ("output of the emulator process", self.output or "none"),
+        )
+
+
+class EmulatorDied(VerdictFailure, RuntimeError):
+    """What ``EmulatorCrashed`` and ``EmulatorStalled`` have in common: a verdict, and what was last seen.
+
+    Raised at the next use, and the test fails with the verdict even if the exception was swallowed on its way.
+    A test that wants the emulator to die says so with ``pytest.raises(EmulatorCrashed)``, or in an ``except``
+    clause with ``error.expected = True``.
+    """
+
+    def __init__(self, verdict: Verdict, seen: LastSeen) -> None:
+        super().__init__(verdict)
+        self.seen = seen
+        self.expected = False
+
+    @property
+    def frame(self) -> int:
+        return self.seen.frame
+
+
+class EmulatorCrashed(EmulatorDied):
+    """The process of a ``forked_pyboy`` is gone: killed by a signal or by itself.
+
+    ``with pytest.raises(EmulatorCrashed) as caught: boy.tick()``, then ``caught.value.frame``,
+    ``caught.value.signal`` (``"SIGSEGV"``, or ``None`` when it exited) and ``caught.value.seen.inputs``.
+    """
+
+    def __init__(self, seen: LastSeen, returncode: int | None) -> None:
+        self.returncode = returncode
+        self.signal = _signal_name(returncode)
+        how = self.signal or f"exit code {returncode}"
+        headline = f"PyBoy's process died of {how} in {seen.doing} at frame {seen.frame}"
+        super().__init__(_verdict("CRASH", headline, seen, {"signal": how, "class": "emulator"}), seen)
+
+
+class EmulatorStalled(EmulatorDied):
+    """A call to a ``forked_pyboy`` did not return, and no frame passed, within its limit.
+
+    ``forked_pyboy(stall_after="5s")`` sets the limit; the process has been killed when this is raised.
+    """
+
+    def __init__(self, seen: LastSeen, limit: str) -> None:
+        headline = f"PyBoy did not return from {seen.doing} and no frame passed for {limit}, at frame {seen.frame}"
+        super().__init__(_verdict("STALL", headline, seen, {"class": "emulator"}), seen)
+
+
+def _verdict(word: Word, headline: str, seen: LastSeen, facts: dict[str, str]) -> Verdict:
+    return Verdict(word, headline, sections=seen.sections(), facts={**facts, "frame": seen.frame})
+
+
+def _signal_name(returncode: int | None) -> str | None:
+    if returncode is None or returncode >= 0:
+        return None
+    try:
+        return signal.Signals(-returncode).name
+    except ValueError:
+        return f"signal {-returncode}"
