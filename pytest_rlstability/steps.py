@@ -97,8 +97,7 @@ def run_step(step: Step) -> Outcome:
         with open(files.stdout, "wb") as stdout, open(files.stderr, "wb") as stderr:
             try:
                 process = subprocess.Popen(
-                    # -X utf8 because a step may be given a locale that cannot encode its own paths.
-                    [step.python, "-X", "utf8", os.path.abspath(__file__), directory],
+                    [step.python, os.path.abspath(__file__), directory],
                     stdin=subprocess.DEVNULL,
                     stdout=stdout,
                     stderr=stderr,

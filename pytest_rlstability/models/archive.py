@@ -38,8 +38,8 @@ def is_zip(path: Path) -> bool:
 def open_archive(source: Path | IO[bytes], name: str) -> Iterator[zipfile.ZipFile]:
     """The zip *source*, after every name and declared size in its directory was found harmless.
 
-    ``with open_archive(Path("model.zip"), "model.zip") as archive: ...`` raises `RefusedError` for what is no zip, is cut
-    short, is encrypted, has names that climb out of a directory, or would unpack to far more than it holds.
+    ``with open_archive(Path("model.zip"), "model.zip") as archive: ...`` raises `RefusedError` for what is no zip, is
+    cut short, is encrypted, has names that climb out of a directory, or would unpack to far more than it holds.
     """
     try:
         with zipfile.ZipFile(source) as archive:

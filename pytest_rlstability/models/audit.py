@@ -16,12 +16,14 @@ from pytest_rlstability.models.bytecode import Version
 from pytest_rlstability.models.carried import Carried, CodeObject, carried_by
 from pytest_rlstability.models.contents import Contents, Part, read_contents
 from pytest_rlstability.models.pickles import Name, items, walk
+from pytest_rlstability.models.worker import REBUILT
 
-Effect = Literal["fine", "rebuilt", "raises", "segfaults"]
+Effect = Literal["fine", "rebuilt", "foreign", "raises", "segfaults"]
 
 _SAID: Mapping[Effect, str] = {
     "fine": "fine",
     "rebuilt": "fine: made anew at load, never called",
+    "foreign": "another Python's code; these instructions happen to mean the same there, which no Python promises",
     "raises": "raises",
     "segfaults": "segfaults when called (SIGSEGV, at times SystemError, TypeError or a silently wrong value)",
 }
@@ -45,7 +47,7 @@ class Finding:
 
     @property
     def breaks(self) -> bool:
-        return any(effect in ("raises", "segfaults") for effect in self.effects.values())
+        return any(effect in ("foreign", "raises", "segfaults") for effect in self.effects.values())
 
     def lines(self) -> Iterator[str]:
         written = f", written by Python {self.writer}" if self.writer else ""
@@ -216,10 +218,12 @@ def _unknown_writer(codes: Sequence[CodeObject]) -> str:
 
 
 def _effect(codes: Sequence[CodeObject], writer: tuple[Version, ...], target: Version, attribute: str) -> Effect:
-    if not codes or writer == (target,) or all(target in code.writers for code in codes):
+    if not codes or target in writer:
         return "fine"
-    if attribute in sb3.REBUILT:
+    if attribute in REBUILT:
         return "rebuilt"
+    if all(target in code.writers for code in codes):
+        return "foreign"
     if all(bytecode.takes_arguments(target, code.argument_count) for code in codes):
         return "segfaults"
     return "raises"

@@ -6,15 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from pytest_rlstability.models.carried import Carried
-
-REBUILT = {
-    "lr_schedule": "from learning_rate",
-    "exploration_schedule": "from the exploration settings",
-}
-"""Attributes that every ``load()`` makes anew, so that what the file holds is never called."""
-
-SCHEDULES = ("learning_rate", "lr_schedule", "clip_range", "clip_range_vf", "exploration_schedule")
-"""Attributes that are, or may be, functions of the remaining progress."""
+from pytest_rlstability.models.worker import REBUILT
 
 
 def replacement(attribute: str, carried: tuple[Carried, ...]) -> str:

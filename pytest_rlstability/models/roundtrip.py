@@ -1,0 +1,292 @@
+"""Save a model, load it under every target's conditions, and say where it is no longer the same."""
+
+from __future__ import annotations
+
+import sys
+import zipfile
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from pytest_rlstability.events import Fact, Section, Verdict
+from pytest_rlstability.models import plain_values, worker
+from pytest_rlstability.models.audit import Audit, audit
+from pytest_rlstability.models.compare import differences, fact_differences, not_finite
+from pytest_rlstability.models.interpreters import Interpreter, lend_cloudpickle
+from pytest_rlstability.models.targets import Target, other_python, variations
+from pytest_rlstability.steps import Outcome, Step, run_steps
+
+_SUFFIX = {"sb3": ".zip", "vec_normalize": ".pkl", "buffer": ".pkl", "module": ".pt", "state_dict": ".pt"}
+_TIMEOUT = 180.0
+
+
+@dataclass(frozen=True)
+class Trip:
+    """How the model fared on one target: how the process ended, and what was not the same."""
+
+    target: Target
+    outcome: Outcome
+    differences: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
+
+    @property
+    def passed(self) -> bool:
+        return self.outcome.ending == "ok" and not self.differences
+
+    @property
+    def stage(self) -> str:
+        """What was under way when the process ended: it says so before each part."""
+        lines = self.outcome.stdout.strip().splitlines()
+        return lines[-1] if lines else "starting"
+
+    def line(self) -> str:
+        if self.outcome.ending != "ok":
+            return f"{self.target.name}: {self.outcome.headline()} while {self.stage}"
+        if self.differences:
+            return f"{self.target.name}: {self.differences[0]}"
+        return f"{self.target.name}: the same" + "".join(f" ({note})" for note in self.notes)
+
+
+@dataclass(frozen=True)
+class RoundTrip:
+    """The result of a round trip: ``audit`` of the file, and one `Trip` per target."""
+
+    kind: str
+    audit: Audit
+    trips: tuple[Trip, ...]
+    portable: bool = True
+
+    @property
+    def carries_code(self) -> bool:
+        """Whether an entry holds code although the model was to be portable."""
+        return self.portable and bool(self.audit.code_entries)
+
+    @property
+    def passed(self) -> bool:
+        return not self.carries_code and all(trip.passed for trip in self.trips)
+
+    def verdict(self) -> Verdict | None:
+        """The crash (or the stall) of the first target that had one, as the test's verdict."""
+        for ending, word in (("crash", "CRASH"), ("hang", "STALL")):
+            for trip in self.trips:
+                if trip.outcome.ending == ending:
+                    return self._verdict(word, trip)
+        return None
+
+    def _verdict(self, word: Any, trip: Trip) -> Verdict:
+        facts: dict[str, Fact] = {"target": trip.target.name, "stage": trip.stage, "class": "saved model"}
+        if trip.outcome.signal:
+            facts["signal"] = trip.outcome.signal
+        sections: list[Section] = [
+            ("", f"the saved model was loaded in a fresh process; it died while {trip.stage}"),
+            ("targets", "\n".join(one.line() for one in self.trips)),
+            (f"Python stack on {trip.target.name}", trip.outcome.stack or "none was written"),
+        ]
+        if trip.outcome.stderr.strip():
+            sections.append(("last errors printed", trip.outcome.stderr[-2000:]))
+        sections.append(("audit of the file", self.audit.text()))
+        return Verdict(word, f"saved model on {trip.target.name}: {trip.outcome.headline()}", tuple(sections), facts)
+
+    def text(self) -> str:
+        """The report of a failure that is no crash: what first, then every target, then the audit."""
+        lines = [f"model_roundtrip: {self._headline()}", ""]
+        lines += [trip.line() for trip in self.trips]
+        for trip in self.trips:
+            if trip.outcome.ending == "raised":
+                lines += ["", f"{trip.target.name}:", trip.outcome.stack.rstrip()]
+            elif len(trip.differences) > 1:
+                lines += ["", f"{trip.target.name}:", *(f"  {line}" for line in trip.differences)]
+        return "\n".join([*lines, "", self.audit.text()])
+
+    def _headline(self) -> str:
+        if self.carries_code:
+            entries = ", ".join(f"{finding.entry} ({finding.what})" for finding in self.audit.code_entries)
+            remedy = f"load(..., {self.audit.custom_objects})" if self.audit.custom_objects else "move it to a module"
+            return f"the file holds code that only this Python can run: {entries}; avoid it with {remedy}"
+        return next(trip.line() for trip in self.trips if not trip.passed)
+
+
+@dataclass(frozen=True)
+class _Saved:
+    """A saved model, and what it was when it was saved."""
+
+    kind: str
+    algorithm: str
+    path: Path
+    statistics: str
+    observations: Path
+    arrays: Mapping[str, Any]
+    facts: Mapping[str, Any]
+    directory: Path
+    learn: bool = field(default=True)
+
+
+def round_trip(
+    model: Any,
+    observations: Any,
+    directory: Path,
+    *,
+    portable: bool = True,
+    interpreters: Sequence[Interpreter] = (),
+    targets: Sequence[Target] | None = None,
+    on_end: Callable[[Outcome], None] | None = None,
+) -> RoundTrip:
+    """Save *model* into *directory*, audit the file, load it on every target, and compare.
+
+    *targets* default to this Python and its variations; *interpreters* are added. When the file is to be portable
+    and holds code, only the interpreters are tried: the others share this Python's bytecode and cannot tell.
+    """
+    saved = _save(model, observations, directory)
+    minors = [sys.version_info[:2], *(interpreter.minor for interpreter in interpreters)]
+    audited = audit(saved.path, minors)
+    others = [other_python(interpreter) for interpreter in interpreters]
+    if portable and audited.code_entries:
+        chosen = others
+    else:
+        chosen = [*(variations(*_machine()) if targets is None else targets), *others]
+    steps = [_step(target, saved, index) for index, target in enumerate(chosen)]
+    outcomes = run_steps(steps, on_end=on_end)
+    trips = _judge(chosen, outcomes, saved)
+    return RoundTrip(saved.kind, audited, trips, portable)
+
+
+def _save(model: Any, observations: Any, directory: Path) -> _Saved:
+    kind = worker.kind_of(model)
+    path = directory / f"model{_SUFFIX[kind]}"
+    worker.save(model, str(path))
+    arrays, facts = worker.snapshot(model, observations)
+    statistics = ""
+    normalisation = model.get_vec_normalize_env() if kind == "sb3" else None
+    if normalisation is not None:
+        statistics = str(directory / "vec_normalize.pkl")
+        worker.save(normalisation, statistics)
+        worker.snapshot_normalisation(normalisation, "normalisation", arrays, facts)
+    stored = directory / "observations.npz"
+    worker.write_observations(observations, str(stored))
+    algorithm = f"{type(model).__module__}:{type(model).__qualname__}" if kind == "sb3" else ""
+    return _Saved(kind, algorithm, path, statistics, stored, arrays, facts, directory)
+
+
+def _machine() -> tuple[int, bool]:
+    """Threads that torch uses in this process, and whether it sees a GPU."""
+    torch = sys.modules.get("torch")
+    return (torch.get_num_threads(), torch.cuda.is_available()) if torch is not None else (1, False)
+
+
+def _step(target: Target, saved: _Saved, index: int) -> Step:
+    if target.values_only:
+        return _values_step(target, saved)
+    directory = saved.directory / f"target-{index}"
+    directory.mkdir()
+    environment = dict(target.environment)
+    if target.elsewhere:
+        environment |= {"HOME": str(directory), "USERPROFILE": str(directory), "TMPDIR": str(directory)}
+    return Step(
+        target.name,
+        call=f"{worker.__file__}:check",
+        arguments={
+            "path": str(saved.path),
+            "kind": saved.kind,
+            "algorithm": saved.algorithm,
+            "observations": str(saved.observations),
+            "arrays": str(_arrays_file(saved, index)),
+            "statistics": saved.statistics,
+            "learn": saved.learn,
+        },
+        python=target.interpreter.executable if target.interpreter else sys.executable,
+        timeout=_TIMEOUT,
+        environment=environment,
+        directory=str(directory) if target.elsewhere else None,
+        # What the test can import, the model may need: its own policy, its own schedule.
+        search_path=() if target.interpreter else tuple(str(Path(entry).resolve()) for entry in sys.path),
+    )
+
+
+def _arrays_file(saved: _Saved, index: int) -> Path:
+    return saved.directory / f"arrays-{index}.npz"
+
+
+def _values_step(target: Target, saved: _Saved) -> Step:
+    assert target.interpreter is not None
+    lent = lend_cloudpickle(saved.directory / "lent")
+    if saved.kind != "sb3":
+        return Step(target.name, code="result = None", python=target.interpreter.executable)
+    called = [name for name in worker.SCHEDULES if name not in worker.REBUILT]
+    return Step(
+        target.name,
+        call=f"{plain_values.__file__}:load_values",
+        arguments={"path": str(saved.path), "progress": list(worker.PROGRESS), "schedules": called},
+        python=target.interpreter.executable,
+        timeout=_TIMEOUT,
+        search_path=(lent,) if lent else (),
+    )
+
+
+def _judge(targets: Sequence[Target], outcomes: Sequence[Outcome], saved: _Saved) -> tuple[Trip, ...]:
+    learned: Mapping[str, Any] | None = None
+    trips = []
+    for index, (target, outcome) in enumerate(zip(targets, outcomes, strict=True)):
+        if outcome.ending != "ok":
+            trips.append(Trip(target, outcome))
+        elif target.values_only:
+            trips.append(_judge_values(target, outcome, saved))
+        else:
+            arrays = _read_arrays(_arrays_file(saved, index))
+            trips.append(_judge_model(target, outcome, arrays, saved, learned))
+            if target.exact and learned is None:
+                learned = arrays
+    return tuple(trips)
+
+
+def _read_arrays(path: Path) -> dict[str, Any]:
+    import numpy
+
+    try:
+        with numpy.load(path, allow_pickle=False) as stored:
+            return {name: stored[name] for name in stored.files}
+    except (OSError, ValueError, zipfile.BadZipFile):
+        return {}
+
+
+def _judge_model(
+    target: Target, outcome: Outcome, arrays: Mapping[str, Any], saved: _Saved, learned: Mapping[str, Any] | None
+) -> Trip:
+    facts = outcome.result
+    found = [f"{name} could not be loaded; SB3 put its own default in its place" for name in facts["substituted"]]
+    found += fact_differences(saved.facts, facts)
+    found += differences(saved.arrays, arrays, exact=target.exact, skip=("learned/",))
+    found += not_finite(arrays, "learned/")
+    if learned is not None and target.exact:
+        after = differences(_below(learned, "learned/"), _below(arrays, "learned/"), exact=True)
+        found += [f"after learning one rollout, {line}" for line in after]
+    unlearned = facts["not_learned"]
+    notes = (f"not learned: {unlearned}",) if saved.kind == "sb3" and unlearned else ()
+    return Trip(target, outcome, tuple(found), notes)
+
+
+def _below(arrays: Mapping[str, Any], prefix: str) -> dict[str, Any]:
+    return {name: array for name, array in arrays.items() if name.startswith(prefix)}
+
+
+def _judge_values(target: Target, outcome: Outcome, saved: _Saved) -> Trip:
+    if outcome.result is None:
+        return Trip(target, outcome, notes=("audited only: torch and Stable-Baselines3 are not installed there",))
+    result = outcome.result
+    found = [f"{name} cannot be loaded: {error}" for name, error in result["errors"].items()]
+    for name, values in result["values"].items():
+        expected = [float(value) for value in saved.arrays.get(f"schedule/{name}", [])]
+        if values != expected:
+            found.append(f"schedule {name} gave {_short(values)} where {_short(expected)} was saved")
+    note = f"values only: no torch there; {len(result['values'])} schedules called"
+    if result["skipped"]:
+        note += f", {len(result['skipped'])} values left out for want of {', '.join(_missing(result['skipped']))}"
+    return Trip(target, outcome, tuple(found), (note,))
+
+
+def _short(values: Iterable[float]) -> str:
+    return "[" + ", ".join(f"{value:.6g}" for value in values) + "]"
+
+
+def _missing(skipped: Mapping[str, str]) -> list[str]:
+    return sorted({module.partition(".")[0] for module in skipped.values()})

@@ -1,0 +1,81 @@
+"""The conditions under which a saved model is loaded again."""
+
+from __future__ import annotations
+
+import os
+import platform
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from pytest_rlstability.models.interpreters import Interpreter
+
+_THREADS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "NUMEXPR_NUM_THREADS")
+_NO_GPU = {"CUDA_VISIBLE_DEVICES": "", "HIP_VISIBLE_DEVICES": "", "ROCR_VISIBLE_DEVICES": ""}
+
+
+@dataclass(frozen=True)
+class Target:
+    """One set of conditions. *exact*: predictions must be the same bit for bit, else within the tolerance."""
+
+    name: str
+    exact: bool = True
+    environment: Mapping[str, str | None] = field(default_factory=dict)
+    elsewhere: bool = False
+    interpreter: Interpreter | None = None
+
+    @property
+    def values_only(self) -> bool:
+        """Whether only the plain values can be loaded there, for want of torch and Stable-Baselines3."""
+        return self.interpreter is not None and not self.interpreter.can_load_models
+
+
+def variations(threads: int, has_gpu: bool) -> list[Target]:
+    """This Python as it is, then with one condition changed at a time."""
+    same = {name: str(threads) for name in _THREADS}
+    here = Target("this Python", not has_gpu, same)
+    targets = [
+        Target("no AVX", False, {**same, **without_avx()}),
+        Target("one thread", False, dict.fromkeys(_THREADS, "1")),
+        Target("other hash seed", not has_gpu, {**same, "PYTHONHASHSEED": _other_hash_seed()}),
+        Target("other directory, home and locale", not has_gpu, {**same, **_other_locale()}, elsewhere=True),
+    ]
+    if has_gpu:
+        targets.insert(0, Target("CPU only", False, {**same, **_NO_GPU}))
+    return [here, *targets]
+
+
+def other_python(interpreter: Interpreter) -> Target:
+    """The same model on another interpreter: other libraries too, so within the tolerance."""
+    return Target(interpreter.name, False, interpreter=interpreter)
+
+
+def without_avx() -> dict[str, str | None]:
+    """Variables that hold torch, oneDNN, MKL, OpenBLAS and numpy to the instructions any 64-bit processor has."""
+    variables: dict[str, str | None] = {"ATEN_CPU_CAPABILITY": "default"}
+    if platform.machine().lower() in ("x86_64", "amd64"):
+        variables |= {
+            "ONEDNN_MAX_CPU_ISA": "SSE41",
+            "MKL_ENABLE_INSTRUCTIONS": "SSE4_2",
+            "OPENBLAS_CORETYPE": "Nehalem",
+        }
+    features = _numpy_extras()
+    if features:
+        variables["NPY_DISABLE_CPU_FEATURES"] = " ".join(features)
+    return variables
+
+
+def _numpy_extras() -> list[str]:
+    """The instruction sets that numpy would choose at run time here; naming any other one is an error to it."""
+    core = sys.modules.get("numpy._core._multiarray_umath") or sys.modules.get("numpy.core._multiarray_umath")
+    available = getattr(core, "__cpu_features__", {})
+    return [name for name in getattr(core, "__cpu_dispatch__", []) if available.get(name)]
+
+
+def _other_hash_seed() -> str:
+    return "4242" if os.environ.get("PYTHONHASHSEED") != "4242" else "2424"
+
+
+def _other_locale() -> dict[str, str | None]:
+    # Without these two, Python turns the C locale into UTF-8 and the difference is gone.
+    return {"LC_ALL": "C", "LANG": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}

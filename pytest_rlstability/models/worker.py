@@ -1,0 +1,346 @@
+"""What a model is, in arrays and plain facts: taken in the test's process, and again wherever the file is loaded.
+
+The second time it runs in a fresh interpreter that may not have this package, so the file stands alone: the standard
+library, numpy, and torch and Stable-Baselines3 where the model needs them.
+"""
+
+from __future__ import annotations
+
+import pickle
+import re
+import sys
+import warnings
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+PROGRESS = (1.0, 0.75, 0.5, 0.25, 0.0)
+SCHEDULES = ("learning_rate", "lr_schedule", "clip_range", "clip_range_vf", "exploration_schedule")
+"""Attributes of an SB3 model that are, or may be, functions of the remaining progress."""
+REBUILT = ("lr_schedule", "exploration_schedule")
+"""Those that every ``load()`` makes anew from other settings, so that what the file holds is never called."""
+
+_ROLLOUT = 32
+# Differ between a model and its own copy, or are cut down before learning; everything else must be the same.
+_VOLATILE = {"start_time", "verbose", "n_envs", "buffer_size", "device", "tensorboard_log", "_num_timesteps_at_start"}
+_SUBSTITUTED = re.compile(r"Could not deserialize object (\S+?)\.? Consider")
+
+Arrays = dict[str, Any]
+Facts = dict[str, Any]
+
+
+def kind_of(model: Any) -> str:
+    """``sb3``, ``vec_normalize``, ``buffer``, ``module`` or ``state_dict``, told by the names of its classes."""
+    names = {base.__name__ for base in type(model).__mro__}
+    for name, kind in (("BaseAlgorithm", "sb3"), ("VecNormalize", "vec_normalize"), ("BaseBuffer", "buffer")):
+        if name in names:
+            return kind
+    if "Module" in names:
+        return "module"
+    if isinstance(model, Mapping):
+        return "state_dict"
+    raise TypeError(
+        f"model_roundtrip takes an SB3 model, a VecNormalize, a replay buffer, a torch module or a state dict,"
+        f" not {type(model).__name__}"
+    )
+
+
+def save(model: Any, path: str) -> None:
+    """Save *model* to *path* the way its own library does."""
+    kind = kind_of(model)
+    if kind in ("sb3", "vec_normalize"):
+        model.save(path)
+    elif kind == "buffer":
+        from stable_baselines3.common.save_util import save_to_pkl
+
+        save_to_pkl(path, model)
+    else:
+        import torch
+
+        torch.save(model, path)
+
+
+def load(path: str, kind: str, algorithm: str) -> Any:
+    """Load *path*; *algorithm* is ``module:class`` of an SB3 model."""
+    if kind == "sb3":
+        return _algorithm(algorithm).load(path, device="cpu", **_small_buffer(algorithm))
+    if kind == "vec_normalize":
+        from stable_baselines3.common.vec_env import VecNormalize
+
+        with open(path, "rb") as stream:
+            bare = pickle.load(stream)
+        return VecNormalize.load(path, _stub_env(bare.observation_space, bare.action_space))
+    if kind == "buffer":
+        from stable_baselines3.common.save_util import load_from_pkl
+
+        return load_from_pkl(path)
+    import torch
+
+    return torch.load(path, map_location="cpu", weights_only=kind == "state_dict")
+
+
+def snapshot(model: Any, observations: Any) -> tuple[Arrays, Facts]:
+    """Everything about *model* that must survive the trip. ``predict/...`` is computed, the rest is as stored."""
+    kind = kind_of(model)
+    arrays: Arrays = {}
+    facts: Facts = {"class": type(model).__name__}
+    if kind == "sb3":
+        _snapshot_sb3(model, observations, arrays, facts)
+    elif kind == "vec_normalize":
+        snapshot_normalisation(model, "normalisation", arrays, facts)
+        if observations is not None:
+            arrays.update(_flat("predict/normalised", model.normalize_obs(observations)))
+    elif kind == "buffer":
+        arrays.update(_flat("buffer", _without_devices(vars(model))))
+    elif kind == "module":
+        arrays.update(_flat("parameters", model.state_dict()))
+        arrays.update(_flat("predict/output", _forward(model, observations)))
+    else:
+        arrays.update(_flat("parameters", model))
+    return arrays, facts
+
+
+def check(
+    *, path: str, kind: str, algorithm: str, observations: str, arrays: str, statistics: str, learn: bool
+) -> dict[str, Any]:
+    """In the fresh interpreter: load, predict, call the schedules, learn; the arrays go to the file *arrays*."""
+    import numpy
+
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        print("loading the file", flush=True)
+        model = load(path, kind, algorithm)
+    substituted = [match[1] for match in (_SUBSTITUTED.search(str(entry.message)) for entry in caught) if match]
+    print("predicting and calling the schedules", flush=True)
+    taken, facts = snapshot(model, read_observations(observations))
+    if statistics:
+        print("loading the normalisation statistics", flush=True)
+        snapshot_normalisation(load(statistics, "vec_normalize", ""), "normalisation", taken, facts)
+    not_learned = "nothing to learn with"
+    if kind == "sb3" and learn:
+        print("learning one rollout", flush=True)
+        not_learned = _learn(path, algorithm, model, taken)
+    numpy.savez(arrays, **taken)
+    facts["substituted"] = [name for name in substituted if name not in REBUILT]
+    facts["not_learned"] = not_learned
+    facts["versions"] = _versions()
+    return facts
+
+
+def write_observations(observations: Any, path: str) -> None:
+    """Put *observations* (an array, a dict of arrays, or nothing) where the fresh interpreter can read them."""
+    import numpy
+
+    if observations is None:
+        numpy.savez(path)
+    elif isinstance(observations, Mapping):
+        numpy.savez(path, **{f"dict/{key}": numpy.asarray(value) for key, value in observations.items()})
+    else:
+        numpy.savez(path, array=_numpy(observations))
+
+
+def read_observations(path: str) -> Any:
+    import numpy
+
+    with numpy.load(path, allow_pickle=False) as stored:
+        if not stored.files:
+            return None
+        if "array" in stored.files:
+            return stored["array"]
+        return {key.partition("/")[2]: stored[key] for key in stored.files}
+
+
+def sample_observations(path: str, algorithm: str, observations: str, count: int, seed: int) -> None:
+    """In a fresh interpreter: draw *count* observations from the saved model's observation space."""
+    import numpy
+
+    space = load(path, "sb3", algorithm).observation_space
+    space.seed(seed)
+    samples = [space.sample() for _ in range(count)]
+    if isinstance(samples[0], Mapping):
+        write_observations({key: numpy.stack([sample[key] for sample in samples]) for key in samples[0]}, observations)
+    else:
+        write_observations(numpy.stack(samples), observations)
+
+
+def _algorithm(name: str) -> Any:
+    import importlib
+
+    module, _, qualified = name.partition(":")
+    found: Any = importlib.import_module(module)
+    for part in qualified.split("."):
+        found = getattr(found, part)
+    return found
+
+
+def _small_buffer(algorithm: str) -> dict[str, int]:
+    """A replay buffer's room is allocated at load; a million frames of it would prove nothing more."""
+    names = {base.__name__ for base in _algorithm(algorithm).__mro__}
+    return {"buffer_size": 1000} if "OffPolicyAlgorithm" in names else {}
+
+
+def _snapshot_sb3(model: Any, observations: Any, arrays: Arrays, facts: Facts) -> None:
+    arrays.update(_flat("parameters", model.get_parameters()))
+    arrays.update(_flat("variables", _variables(model)))
+    for name in SCHEDULES:
+        schedule = getattr(model, name, None)
+        if callable(schedule):
+            arrays[f"schedule/{name}"] = _numpy([float(schedule(point)) for point in PROGRESS])
+    for name in ("observation_space", "action_space"):
+        facts[name] = repr(getattr(model, name))
+        arrays.update(_flat(f"space/{name}", _bounds(getattr(model, name))))
+    facts["settings"] = {name: value for name, value in vars(model).items() if _is_setting(name, value)}
+    if observations is not None:
+        actions, states = model.predict(observations, deterministic=True)
+        arrays.update(_flat("predict/actions", actions))
+        arrays.update(_flat("predict/states", states))
+        arrays.update(_flat("predict/scores", _scores(model, observations)))
+
+
+def _is_setting(name: str, value: Any) -> bool:
+    return name not in _VOLATILE and isinstance(value, (bool, int, float, str, type(None)))
+
+
+def _variables(model: Any) -> dict[str, Any]:
+    names = model._get_torch_save_params()[1] or []
+    return {name: getattr(model, name) for name in names if getattr(model, name, None) is not None}
+
+
+def _bounds(space: Any) -> dict[str, Any]:
+    return {name: getattr(space, name) for name in ("low", "high", "nvec", "n", "start") if hasattr(space, name)}
+
+
+def _scores(model: Any, observations: Any) -> dict[str, Any]:
+    """What the policy computes on the way to its action: finer than a discrete action, which hides small changes."""
+    import torch
+
+    policy = model.policy
+    with torch.no_grad():
+        if hasattr(policy, "lstm_actor"):
+            return {}
+        tensors, _ = policy.obs_to_tensor(observations)
+        if hasattr(policy, "q_net"):
+            return {"q_values": policy.q_net(tensors)}
+        if not hasattr(policy, "get_distribution"):
+            return {}
+        distribution = getattr(policy.get_distribution(tensors), "distribution", None)
+        scores = {"values": policy.predict_values(tensors)}
+        for name in ("logits", "mean", "stddev"):
+            if hasattr(distribution, name):
+                scores[name] = getattr(distribution, name)
+        return scores
+
+
+def snapshot_normalisation(normalisation: Any, prefix: str, arrays: Arrays, facts: Facts) -> None:
+    """Add the running statistics of a VecNormalize to *arrays* and its settings to *facts*."""
+    for name in ("obs_rms", "ret_rms"):
+        running = getattr(normalisation, name, None)
+        for key, one in running.items() if isinstance(running, Mapping) else [("", running)]:
+            if one is not None:
+                arrays.update(_flat(f"{prefix}/{name}{'/' * bool(key)}{key}", vars(one)))
+    facts["normalisation"] = {
+        name: value for name, value in vars(normalisation).items() if _is_setting(name, value) and name[0] != "_"
+    }
+
+
+def _forward(module: Any, observations: Any) -> Any:
+    import torch
+
+    if observations is None:
+        return None
+    training = module.training
+    module.eval()
+    try:
+        with torch.no_grad():
+            return module(torch.as_tensor(observations))
+    finally:
+        module.train(training)
+
+
+def _learn(path: str, algorithm: str, loaded: Any, arrays: Arrays) -> str:
+    """Learn on an environment made of the model's spaces; says why not when that is not possible."""
+    if "HerReplayBuffer" in str(getattr(loaded, "replay_buffer_class", "")):
+        return "a HER buffer needs the goals of the real environment"
+    changes: dict[str, Any] = {}
+    if hasattr(loaded, "rollout_buffer_class"):
+        changes["n_steps"] = min(loaded.n_steps, _ROLLOUT)
+    else:
+        changes.update(buffer_size=1000, learning_starts=8)
+    if hasattr(loaded, "batch_size"):
+        changes["batch_size"] = min(loaded.batch_size, _ROLLOUT)
+    if hasattr(loaded, "n_epochs"):
+        changes["n_epochs"] = 1
+    env = _stub_env(loaded.observation_space, loaded.action_space)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        model = _algorithm(algorithm).load(path, env=env, device="cpu", tensorboard_log=None, **changes)
+        model.set_random_seed(0)
+        # Two rollouts in number, so that the first update happens at half the progress and not at its very end.
+        model.learn(total_timesteps=2 * changes.get("n_steps", _ROLLOUT))
+    arrays.update(_flat("learned", model.policy.state_dict()))
+    return ""
+
+
+def _stub_env(observation_space: Any, action_space: Any) -> Any:
+    import gymnasium
+    import numpy
+    from stable_baselines3.common.vec_env import DummyVecEnv
+
+    class Stub(gymnasium.Env):  # type: ignore[misc]
+        """Draws observations from the space: enough to learn from, and the same everywhere."""
+
+        def __init__(self) -> None:
+            self.observation_space, self.action_space = observation_space, action_space
+            self.steps = 0
+
+        def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
+            if seed is not None:
+                self.observation_space.seed(seed)
+            return self.observation_space.sample(), {}
+
+        def step(self, action: Any) -> Any:
+            self.steps += 1
+            done = self.steps % 10 == 0
+            return self.observation_space.sample(), float(self.steps % 3), done, False, {}
+
+        def action_masks(self) -> Any:
+            sizes = getattr(self.action_space, "nvec", getattr(self.action_space, "n", 1))
+            return numpy.ones(int(numpy.sum(sizes)), dtype=bool)
+
+    return DummyVecEnv([Stub])
+
+
+def _without_devices(attributes: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in attributes.items() if "device" not in type(value).__name__}
+
+
+def _flat(prefix: str, value: Any) -> Iterator[tuple[str, Any]]:
+    """Every array and number below *value*, by its path."""
+    if isinstance(value, Mapping):
+        for key, inner in value.items():
+            yield from _flat(f"{prefix}/{key}", inner)
+    elif isinstance(value, (list, tuple)) and not all(isinstance(one, (int, float, bool)) for one in value):
+        for index, inner in enumerate(value):
+            yield from _flat(f"{prefix}/{index}", inner)
+    elif isinstance(value, (list, tuple, bool, int, float)) or hasattr(value, "dtype"):
+        yield prefix, _numpy(value)
+
+
+def _numpy(value: Any) -> Any:
+    import numpy
+
+    if hasattr(value, "detach"):
+        value = value.detach().cpu()
+        try:
+            return value.numpy().copy()
+        except TypeError:  # a dtype numpy does not have, such as bfloat16, fits into float32 exactly
+            return value.float().numpy()
+    array = numpy.array(value)
+    if array.dtype == object:
+        raise TypeError("an array of Python objects cannot be compared between processes")
+    return array
+
+
+def _versions() -> dict[str, str]:
+    names = ("torch", "stable_baselines3", "numpy", "gymnasium")
+    found = {name: str(getattr(sys.modules.get(name), "__version__", "")) for name in names}
+    return {"python": sys.version.split()[0], **{name: version for name, version in found.items() if version}}
