@@ -15,7 +15,7 @@ COMMANDS: dict[str, str] = {
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command and return its exit code."""
-    parser = argparse.ArgumentParser(prog="rlstability", description=sys.modules["pytest_rlstability"].__doc__)
+    parser = argparse.ArgumentParser(prog="rlstability", description="Crashes, leaks and stalls of training code.")
     commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
     for name, module_name in COMMANDS.items():
         module = importlib.import_module(module_name)

@@ -1,0 +1,107 @@
+"""One run of a test in its process, as facts: what every verdict is reached from."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, field
+from typing import Any
+
+Record = dict[str, Any]
+
+
+@dataclass
+class Exit:
+    """How a process ended: ``status`` as subprocess gives it, None when its keeper was lost with it."""
+
+    status: int | None
+    peak: int = 0
+    leftovers: list[str] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class Killed:
+    """Why the supervisor ended a test: ``timeout``, ``memory`` or ``stall``; and what it saw."""
+
+    reason: str
+    detail: str
+    limit: float = 0.0
+    facts: dict[str, object] = field(default_factory=dict)
+
+
+@dataclass
+class Run:
+    """Everything known of one run once it is over (or, in a shared process, once its test is)."""
+
+    nodeid: str
+    backend: str
+    seed: int
+    pid: int
+    started: float
+    memory_limit: int | None = None
+    reports: list[Record] = field(default_factory=list)
+    warnings: list[Record] = field(default_factory=list)
+    samples: list[Record] = field(default_factory=list)
+    stages_done: list[str] = field(default_factory=list)
+    stages_open: tuple[str, ...] = ()
+    dead_workers: list[Record] = field(default_factory=list)
+    suite_properties: list[tuple[str, str]] = field(default_factory=list)
+    phase: str = "start"
+    phase_start: float = 0.0
+    lap: int = 0
+    beats: int = 0
+    done: bool = False
+    clean: bool = False
+    shared: bool = False
+    stop: Record | None = None
+    interrupted: bool = False
+    fault: str = ""
+    killed: Killed | None = None
+    dump: str = ""
+    threads: dict[int, str] = field(default_factory=dict)
+    native: str = ""
+    stdout: str = ""
+    stderr: str = ""
+    exit: Exit | None = None
+    killed_by_kernel: bool = False
+    ended: float = field(default_factory=time.time)
+
+    @property
+    def passed_the_rule(self) -> bool:
+        """Every phase reported, a clean-exit record, and status 0; in a process that others go on using, the
+        test's own end takes the place of the last two."""
+        if self.killed is not None:
+            return False
+        if self.exit is None:
+            return self.done
+        return self.done and self.clean and self.exit.status == 0
+
+    def hear(self, record: Record) -> None:
+        """Take in one record of the test's process."""
+        kind = record["kind"]
+        if kind == "report":
+            self.reports.append(record["data"])
+        elif kind == "warning":
+            self.warnings.append(record)
+        elif kind == "sample":
+            self.samples.append(record)
+        elif kind == "stage":
+            self._enter_stage(tuple(record["path"]))
+        elif kind == "dead-workers":
+            self.dead_workers = record["workers"]
+        elif kind == "suite-properties":
+            self.suite_properties += [(name, value) for name, value in record["pairs"]]
+        elif kind == "stop":
+            self.stop = record
+        elif kind == "interrupt":
+            self.interrupted = True
+        elif kind == "fault":
+            self.fault = record["traceback"]
+        elif kind == "done":
+            self.done = True
+        elif kind == "clean":
+            self.clean = True
+
+    def _enter_stage(self, path: tuple[str, ...]) -> None:
+        if len(path) < len(self.stages_open):
+            self.stages_done.append(" > ".join(self.stages_open))
+        self.stages_open = path

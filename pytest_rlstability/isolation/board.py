@@ -1,0 +1,83 @@
+"""What a test's process says too often for a message: counters in memory it shares with the supervisor."""
+
+from __future__ import annotations
+
+import mmap
+import os
+import time
+from pathlib import Path
+
+SLOTS = 64
+_CELLS = 4
+_SLOT_BYTES = _CELLS * 8
+_BEATS, _LAP, _PHASE, _PHASE_START = range(4)
+
+PHASES = ("start", "setup", "call", "teardown", "exit")
+
+
+class Slot:
+    """One process's cells. Writing one costs about a tenth of a microsecond and survives any death.
+
+    >>> import tempfile
+    >>> with tempfile.TemporaryDirectory() as directory:
+    ...     slot = Board(Path(directory)).slot(3)
+    ...     slot.clear(); slot.beat(); slot.lap(7); slot.enter("call")
+    ...     slot.beats, slot.laps, slot.phase
+    (2, 7, 'call')
+    """
+
+    __slots__ = ("_cells",)
+
+    def __init__(self, cells: memoryview) -> None:
+        self._cells = cells
+
+    def clear(self) -> None:
+        for index in range(_CELLS):
+            self._cells[index] = 0
+
+    def beat(self) -> None:
+        self._cells[_BEATS] += 1
+
+    def lap(self, number: int) -> None:
+        self._cells[_LAP] = number
+        self._cells[_BEATS] += 1
+
+    def enter(self, phase: str) -> None:
+        self._cells[_PHASE] = PHASES.index(phase)
+        self._cells[_PHASE_START] = time.time_ns()
+
+    @property
+    def beats(self) -> int:
+        return self._cells[_BEATS]
+
+    @property
+    def laps(self) -> int:
+        return self._cells[_LAP]
+
+    @property
+    def phase(self) -> str:
+        return PHASES[self._cells[_PHASE]]
+
+    @property
+    def phase_start(self) -> float:
+        """When the current phase began, in seconds since the epoch; 0 before the first."""
+        return self._cells[_PHASE_START] / 1e9
+
+
+class Board:
+    """The slots of a run, in one small file that parent and children map."""
+
+    def __init__(self, directory: Path) -> None:
+        path = directory / "board"
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
+        try:
+            if os.fstat(descriptor).st_size < SLOTS * _SLOT_BYTES:
+                os.truncate(path, SLOTS * _SLOT_BYTES)
+            self._map = mmap.mmap(descriptor, SLOTS * _SLOT_BYTES)
+        finally:
+            os.close(descriptor)
+        self._cells = memoryview(self._map).cast("Q")
+
+    def slot(self, serial: int) -> Slot:
+        start = serial % SLOTS * _CELLS
+        return Slot(self._cells[start : start + _CELLS])

@@ -1,0 +1,159 @@
+"""The life of a test's process: prepare, wait for a job, run it, take leave, end.
+
+Most of it passes before the job arrives: a spare process is prepared while the test before it still runs.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import socket
+import sys
+import time
+import traceback
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+
+import pytest
+
+from pytest_rlstability.beacon import Beacon, install_beacon
+from pytest_rlstability.isolation import faults, workers
+from pytest_rlstability.isolation.board import Board, Slot
+from pytest_rlstability.isolation.coverage import save_coverage
+from pytest_rlstability.isolation.farewell import drop_references, exit_check
+from pytest_rlstability.isolation.output import restart_capture
+from pytest_rlstability.isolation.reporter import Reporter, silence_other_reporters
+from pytest_rlstability.isolation.wire import Address, Record, Wire, connect
+
+in_test_process = pytest.StashKey[bool]()
+
+
+class Lifeline(Beacon):
+    """The beacon of an isolated test: counters on the board, everything else over the wire."""
+
+    def __init__(self, wire: Wire, slot: Slot) -> None:
+        self._wire = wire
+        self.beat = slot.beat  # type: ignore[method-assign]
+        self.lap = slot.lap  # type: ignore[method-assign]
+
+    def stage(self, path: tuple[str, ...]) -> None:
+        self._wire.send({"kind": "stage", "path": path, "time": time.time()})
+
+    def say(self, kind: str, record: Mapping[str, object]) -> None:
+        self._wire.send({"kind": kind, **record})
+
+
+@dataclass
+class Link:
+    """A test process's connections to the supervisor."""
+
+    serial: int
+    wire: Wire
+    fault_socket: socket.socket
+
+    @classmethod
+    def open(cls, hub: Address, token: str, serial: int) -> Link:
+        wire, fault_socket = Wire(connect(hub)), connect(hub)
+        wire.send({"kind": "hello", "role": "test", "token": token, "serial": serial, "pid": os.getpid()})
+        Wire(fault_socket).send({"kind": "hello", "role": "fault", "token": token, "serial": serial})
+        return cls(serial, wire, fault_socket)
+
+
+class Child:
+    """Runs jobs in this process until the one that ends it."""
+
+    def __init__(self, session: pytest.Session, link: Link, directory: Path, *, hold: bool, finalizing: bool) -> None:
+        self._session = session
+        self._wire = link.wire
+        self._slot = Board(directory).slot(link.serial)
+        self._slot.clear()
+        self._finalizing = finalizing
+        config = session.config
+        config.stash[in_test_process] = True
+        restart_capture(config, directory, link.serial)
+        faults.prepare(link.fault_socket, hold)
+        faults.follow_forks(directory, self._wire.drop)
+        faults.announce_threads(self._tell_thread)
+        workers.remember_ends()
+        silence_other_reporters(session)
+        config.pluginmanager.register(Reporter(config, self._wire, self._slot, directory), "rlstability-reporter")
+        install_beacon(config, Lifeline(self._wire, self._slot))
+
+    def _tell_thread(self, ident: int, native_id: int, name: str) -> None:
+        self._wire.send({"kind": "thread", "ident": ident, "native": native_id, "name": name})
+
+    def work(self, find: Callable[[object], pytest.Item]) -> int:
+        """Run the jobs that come; the exit code of the process."""
+        own_pid = os.getpid()
+        while (job := self._wire.receive()) is not None:
+            item = find(job["item"])
+            nextitem = None if job["next"] is None else find(job["next"])
+            self._run(item, nextitem, job)
+            if os.getpid() != own_pid:
+                os._exit(0)  # a copy the test forked and let run on: it is not the test
+            self._wire.send({"kind": "done"})
+            if nextitem is None or self._session.shouldfail or self._session.shouldstop:
+                self._take_leave(item, job)
+                break
+        return 0
+
+    def _run(self, item: pytest.Item, nextitem: pytest.Item | None, job: Record) -> None:
+        self._slot.clear()
+        limit_memory(job["memory"])
+        seed_everything(job["seed"])
+        self._session.testsfailed = job["failed"]
+        try:
+            item.config.hook.pytest_runtest_protocol(item=item, nextitem=nextitem)
+        except pytest.exit.Exception as stop:
+            self._wire.send({"kind": "stop", "reason": stop.msg, "code": stop.returncode})
+        except KeyboardInterrupt:
+            self._wire.send({"kind": "interrupt"})
+        except BaseException:
+            self._wire.send({"kind": "fault", "traceback": traceback.format_exc()})
+        self._send_suite_properties(item.config)
+
+    def _send_suite_properties(self, config: pytest.Config) -> None:
+        from _pytest.junitxml import xml_key
+
+        log = config.stash.get(xml_key, None)
+        if log is not None and log.global_properties:
+            self._wire.send({"kind": "suite-properties", "pairs": log.global_properties})
+            log.global_properties.clear()
+
+    def _take_leave(self, item: pytest.Item, job: Record) -> None:
+        self._slot.enter("exit")
+        if job["exit_check"]:
+            drop_references(self._session, item)
+            exit_check(item.config, finalizing=self._finalizing)
+        save_coverage()
+        for stream in (sys.stdout, sys.stderr):
+            if stream is not None and not stream.closed:
+                stream.flush()
+        self._wire.send({"kind": "clean"})
+
+
+def seed_everything(seed: int) -> None:
+    """Seed the global generators that are loaded; a library imported later starts from its own."""
+    random.seed(seed)
+    if numpy := sys.modules.get("numpy"):
+        numpy.random.seed(seed % 2**32)
+    if torch := sys.modules.get("torch"):
+        torch.manual_seed(seed)
+
+
+def limit_memory(size: int | None) -> None:
+    """Cap what this process may allocate on top of what it has; the supervisor watches the whole tree as well."""
+    if size is None:
+        return
+    try:
+        import resource
+
+        with open("/proc/self/status", "rb") as file:
+            data = next(int(line.split()[1]) * 1024 for line in file if line.startswith(b"VmData"))
+        resource.setrlimit(resource.RLIMIT_DATA, (data + size, resource.RLIM_INFINITY))
+    except (ImportError, OSError, ValueError, StopIteration):
+        return
+
+

@@ -1,0 +1,99 @@
+"""Last words: what a test's process leaves of itself when it crashes.
+
+faulthandler writes the Python stacks to a socket, so that the supervisor learns of the crash at once, and the
+crashed thread is held where it failed until its native stack has been read (see ``kernel``).
+"""
+
+from __future__ import annotations
+
+import faulthandler
+import functools
+import os
+import signal
+import socket
+import threading
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from pytest_rlstability.isolation import kernel
+
+# A real-time signal, because the ordinary user signals belong to the code under test.
+STACKS_SIGNAL: int | None = signal.SIGRTMIN + 7 if hasattr(signal, "SIGRTMIN") else None
+"""Sent by the supervisor to have a live process write its Python stacks; needs no GIL."""
+
+
+def prepare(fault_socket: socket.socket, hold: bool) -> None:
+    """Direct faulthandler to the supervisor; with *hold* the crash site is kept for a debugger."""
+    kernel.allow_tracing()
+    # Its handlers are installed once, on top of what is there: pytest's own use must be undone first.
+    faulthandler.disable()
+    if hold:
+        kernel.hold_on_fatal_signals()
+    _write_stacks_to(fault_socket.fileno())
+    if hold:
+        _respect_other_owners()
+
+
+def _write_stacks_to(descriptor: int) -> None:
+    """On a fatal signal, and when asked to."""
+    faulthandler.enable(file=descriptor, all_threads=True)
+    if STACKS_SIGNAL is not None:
+        faulthandler.register(STACKS_SIGNAL, file=descriptor, all_threads=True)
+
+
+def _respect_other_owners() -> None:
+    """When the test takes faulthandler over, or turns it off, nobody would hear of a held crash: let go of it."""
+
+    def releasing(original: Callable[..., Any]) -> Callable[..., Any]:
+        @functools.wraps(original)
+        def call(*args: Any, **kwargs: Any) -> Any:
+            release()
+            return original(*args, **kwargs)
+
+        return call
+
+    def release() -> None:
+        disable()
+        kernel.default_fatal_signals()
+        faulthandler.enable, faulthandler.disable = enable, disable
+
+    enable, disable = faulthandler.enable, faulthandler.disable
+    faulthandler.enable = releasing(enable)
+    faulthandler.disable = releasing(disable)
+
+
+def worker_faults_path(directory: Path, pid: int) -> Path:
+    """Where a forked worker of a test writes its stacks when it crashes."""
+    return directory / f"{pid}.fault"
+
+
+def follow_forks(directory: Path, cut_off: Callable[[], None]) -> None:
+    """A process the test forks must not speak in its name: it loses the wire, and gets a fault file of its own.
+
+    It is not held: whoever waits for it must see it die.
+    """
+
+    def in_child() -> None:
+        cut_off()
+        kernel.default_fatal_signals()
+        path = worker_faults_path(directory, os.getpid())
+        with suppress(OSError):
+            _write_stacks_to(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600))
+
+    if hasattr(os, "register_at_fork"):
+        os.register_at_fork(after_in_child=in_child)
+
+
+def announce_threads(tell: Callable[[int, int, str], None]) -> None:
+    """Call *tell* with ident, native id and name of every thread as it starts: a dump names none of them."""
+    original = threading.Thread._set_native_id  # type: ignore[attr-defined]
+
+    def announced(thread: threading.Thread) -> None:
+        original(thread)
+        tell(thread.ident or 0, thread.native_id or 0, thread.name)
+
+    threading.Thread._set_native_id = announced  # type: ignore[attr-defined]
+    main = threading.main_thread()
+    tell(main.ident or 0, main.native_id or os.getpid(), main.name)

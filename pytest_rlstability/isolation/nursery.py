@@ -1,0 +1,97 @@
+"""Test processes on demand, the next one made ready while the current one works."""
+
+from __future__ import annotations
+
+from pytest_rlstability.isolation.hub import Hub, KeeperLink, TestProcess
+from pytest_rlstability.isolation.protocol import Backend, Demand
+
+BIRTH_LIMIT = 60.0
+"""Seconds after which a process that has not reported for work is our fault, not the test's."""
+
+
+class NurseryError(Exception):
+    """No process could be had."""
+
+
+class Nursery:
+    """Hands out processes of one backend."""
+
+    def __init__(self, hub: Hub, backend: Backend) -> None:
+        self._hub = hub
+        self.backend = backend
+        self._keeper: KeeperLink | None = None
+        self._spare: tuple[Demand, TestProcess] | None = None
+
+    def take(self, demand: Demand) -> TestProcess:
+        """A process that waits for its job."""
+        process = self._take_spare(demand) or self._order(demand)
+        if not self._hub.wait_until(lambda: process.ready or process.exit is not None, BIRTH_LIMIT):
+            self.end(process)
+            raise NurseryError(f"the {self.backend.name} backend gave no process within {BIRTH_LIMIT:.0f} s")
+        return process
+
+    def prewarm(self, demand: Demand) -> None:
+        """Have a process made ready for *demand* while something else goes on."""
+        if self._spare is None:
+            self._spare = (demand, self._order(demand))
+
+    def end(self, process: TestProcess) -> None:
+        """Have a process and all its descendants killed; its exit arrives through the hub."""
+        if self._keeper is not None and process.exit is None:
+            self._keeper.wire.send({"do": "end", "serial": process.serial})
+
+    def bury(self, process: TestProcess) -> None:
+        """Forget a process that has ended."""
+        if self._keeper is not None:
+            self._keeper.serials.discard(process.serial)
+        self._hub.release(process)
+
+    def stop(self) -> None:
+        """End the spare and the keeper."""
+        if self._spare is not None:
+            self.bury(self._spare[1])
+            self._spare = None
+        if self._keeper is not None:
+            self._hub.dismiss(self._keeper)
+            self._keeper = None
+            self.backend.stop_keeper()
+
+    def sing(self, limit: float) -> bool:
+        """Whether a canary, a process that does what an unsafe fork breaks, comes back within *limit* seconds."""
+        canary = self._order(Demand(), canary=True)
+        came_back = self._hub.wait_until(lambda: canary.exit is not None, limit)
+        self.end(canary)
+        self._hub.wait_until(lambda: canary.exit is not None, BIRTH_LIMIT)
+        self.bury(canary)
+        return came_back and canary.exit is not None and canary.exit.status == 0
+
+    def _take_spare(self, demand: Demand) -> TestProcess | None:
+        if self._spare is None:
+            return None
+        (made_for, process), self._spare = self._spare, None
+        if made_for == demand and process.exit is None:
+            return process
+        self.end(process)
+        self._hub.wait_until(lambda: process.exit is not None, BIRTH_LIMIT)
+        self.bury(process)
+        return None
+
+    def _order(self, demand: Demand, *, canary: bool = False) -> TestProcess:
+        process = self._hub.expect()
+        process.brief = self.backend.brief(demand)
+        keeper = self._living_keeper()
+        keeper.serials.add(process.serial)
+        order = {"do": "bear", "serial": process.serial, "canary": canary, **self.backend.order(demand)}
+        if not keeper.wire.send(order):
+            raise NurseryError(f"the {self.backend.name} backend's keeper does not answer")
+        return process
+
+    def _living_keeper(self) -> KeeperLink:
+        """The keeper; a new one when the last was killed."""
+        if self._keeper is None or self._keeper not in self._hub.keepers:
+            known = len(self._hub.keepers)
+            self.backend.start_keeper()
+            if not self._hub.wait_until(lambda: len(self._hub.keepers) > known, BIRTH_LIMIT):
+                raise NurseryError(f"the {self.backend.name} backend's keeper did not start")
+            self._keeper = self._hub.keepers[-1]
+        return self._keeper

@@ -1,0 +1,59 @@
+"""What is to be done with a test, decided once from its markers and the run's settings."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import pytest
+
+from pytest_rlstability.markers import Isolated, NoStall, is_marked, read_marker
+from pytest_rlstability.options import Settings
+
+
+@dataclass(frozen=True)
+class Plan:
+    """How one test runs. ``group`` is None for a process of its own, else the key of those it shares one with."""
+
+    isolate: bool
+    backend: str
+    group: str | None
+    memory: int | None
+    environment: tuple[tuple[str, str], ...]
+    exit_check: bool
+    stall_after: float
+
+
+def plan_for(item: pytest.Item, settings: Settings) -> Plan:
+    """Command line before marker before ini, but a limit in a marker is the author's promise and stands."""
+    marker: Isolated | None = read_marker(item, "rl_isolated")
+    stall: NoStall | None = read_marker(item, "rl_no_stall")
+    marked = is_marked(item)
+    isolated = marker or Isolated()
+    return Plan(
+        isolate=settings.enabled and (settings.scope == "all" or marked),
+        backend=_backend(isolated, settings),
+        group=_group(item, isolated, settings, marked),
+        memory=isolated.memory,
+        environment=isolated.env,
+        exit_check=isolated.exit_check,
+        stall_after=settings.stall_after if stall is None else stall.after,
+    )
+
+
+def _backend(isolated: Isolated, settings: Settings) -> str:
+    if settings.backend_given and (settings.backend == "inprocess" or not isolated.env):
+        return settings.backend
+    if isolated.env:
+        return "spawn"
+    return isolated.backend or settings.backend
+
+
+def _group(item: pytest.Item, isolated: Isolated, settings: Settings, marked: bool) -> str | None:
+    """Marked tests keep to themselves unless their own marker lets them share."""
+    unit = isolated.group or ("test" if marked else settings.group)
+    if unit == "test":
+        return None
+    if unit == "session":
+        return "session"
+    node = item.getparent(pytest.Class if unit == "class" else pytest.Module)
+    return None if node is None else f"{unit} {node.nodeid} {isolated.backend} {isolated.env} {isolated.memory}"

@@ -1,0 +1,148 @@
+"""Reports cross from a test's process to pytest's as JSON: never pickle, and never a failure of their own.
+
+``Reporter`` is registered as a pytest plugin in the test's process; ``revive_*`` are its mirror in pytest's.
+"""
+
+from __future__ import annotations
+
+import json
+import warnings
+from collections.abc import Callable, Generator
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pytest_rlstability.isolation.board import Slot
+from pytest_rlstability.isolation.output import shorten
+from pytest_rlstability.isolation.wire import Record, Wire, printable
+from pytest_rlstability.isolation.workers import dead_workers
+
+REPORTING_HOOKS = (
+    "pytest_runtest_logstart",
+    "pytest_runtest_logreport",
+    "pytest_runtest_logfinish",
+    "pytest_warning_recorded",
+)
+
+
+def silence_other_reporters(session: pytest.Session) -> None:
+    """Reporting belongs to pytest's process: here only the session's own count of failures goes on, because
+    ``--maxfail`` decides from it whether wide fixtures are torn down."""
+    for name in REPORTING_HOOKS:
+        hook = getattr(session.config.hook, name)
+        for implementation in hook.get_hookimpls():
+            if implementation.plugin is not session:
+                hook._remove_plugin(implementation.plugin)
+
+
+class Reporter:
+    """Tells the supervisor each phase as it begins and each report as it is made."""
+
+    def __init__(self, config: pytest.Config, wire: Wire, slot: Slot, directory: Path) -> None:
+        self._config = config
+        self._wire = wire
+        self._slot = slot
+        self._directory = directory
+
+    @pytest.hookimpl(wrapper=True, tryfirst=True)
+    def pytest_runtest_setup(self) -> Generator[None, object, object]:
+        self._slot.enter("setup")
+        return (yield)
+
+    @pytest.hookimpl(wrapper=True, tryfirst=True)
+    def pytest_runtest_call(self) -> Generator[None, object, object]:
+        self._slot.enter("call")
+        return (yield)
+
+    @pytest.hookimpl(wrapper=True, tryfirst=True)
+    def pytest_runtest_teardown(self) -> Generator[None, object, object]:
+        self._slot.enter("teardown")
+        return (yield)
+
+    @pytest.hookimpl
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        if report.failed and (dead := dead_workers(self._directory)):
+            self._wire.send({"kind": "dead-workers", "workers": dead})
+        self._wire.send({"kind": "report", "data": flatten_report(self._config, report)})
+
+    @pytest.hookimpl
+    def pytest_warning_recorded(self, warning_message: warnings.WarningMessage, when: str, nodeid: str) -> None:
+        if when != "runtest":
+            return  # the hook is historic: pytest's own process has told these
+        self._wire.send({"kind": "warning", "when": when, "nodeid": nodeid, **flatten_warning(warning_message)})
+
+
+def flatten_report(config: pytest.Config, report: pytest.TestReport) -> Record:
+    """A report as JSON values: what JSON cannot hold crosses as text, value by value."""
+    data: Record = config.hook.pytest_report_to_serializable(config=config, report=report)
+    data["user_properties"] = [(str(name), _json_value(value, str)) for name, value in report.user_properties]
+    data["sections"] = [(str(title), shorten(str(text))) for title, text in report.sections]
+    return {key: _json_value(value, printable) for key, value in data.items()}
+
+
+def _json_value(value: object, fallback: Callable[[object], str]) -> object:
+    try:
+        json.dumps(value)
+    except Exception:
+        if isinstance(value, dict):
+            return {str(key): _json_value(item, fallback) for key, item in value.items()}
+        if isinstance(value, (list, tuple)):
+            return [_json_value(item, fallback) for item in value]
+        try:
+            return fallback(value)
+        except Exception:
+            return printable(value)
+    return value
+
+
+def revive_report(config: pytest.Config, data: Record) -> pytest.TestReport:
+    """The report that ``flatten_report`` took apart; what pytest knows as tuples are tuples again."""
+    for key in ("user_properties", "sections"):
+        data[key] = [tuple(pair) for pair in data[key]]
+    for key in ("location", "longrepr"):
+        if isinstance(data.get(key), list):
+            data[key] = tuple(data[key])
+    report: pytest.TestReport | None = config.hook.pytest_report_from_serializable(config=config, data=data)
+    assert report is not None, f"no plugin knows the report type {data.get('$report_type')!r}"
+    return report
+
+
+def flatten_warning(message: warnings.WarningMessage) -> Record:
+    return {
+        "message": str(message.message),
+        "category": [message.category.__module__, message.category.__qualname__],
+        "filename": message.filename,
+        "lineno": message.lineno,
+        "line": message.line,
+    }
+
+
+def revive_warning(record: Record) -> warnings.WarningMessage:
+    """The warning a test's process recorded; a category that cannot be found here is shown as its nearest kin."""
+    category = _find_warning(*record["category"])
+    return warnings.WarningMessage(
+        message=_instance(category, record["message"]),
+        category=category,
+        filename=record["filename"],
+        lineno=record["lineno"],
+        line=record["line"],
+    )
+
+
+def _find_warning(module_name: str, qualified_name: str) -> type[Warning]:
+    try:
+        found: Any = import_module(module_name)
+        for part in qualified_name.split("."):
+            found = getattr(found, part)
+    except Exception:
+        return UserWarning
+    return found if isinstance(found, type) and issubclass(found, Warning) else UserWarning
+
+
+def _instance(category: type[Warning], text: str) -> Warning:
+    try:
+        return category(text)
+    except Exception:
+        return UserWarning(text)

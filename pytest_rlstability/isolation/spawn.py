@@ -1,0 +1,90 @@
+"""The spawn backend: a fresh interpreter for every test, that finds the test by collecting its file again."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+
+import pytest
+
+from pytest_rlstability.isolation.hub import Hub
+from pytest_rlstability.isolation.protocol import Demand
+from pytest_rlstability.isolation.wire import Record
+
+
+class SpawnBackend:
+    name = "spawn"
+
+    def __init__(self, session: pytest.Session, hub: Hub, *, hold: bool, seed: int) -> None:
+        self._config = session.config
+        self._hub = hub
+        self._hold = hold
+        self._seed = seed
+        self._keeper: subprocess.Popen[bytes] | None = None
+
+    def start_keeper(self) -> None:
+        self.stop_keeper()
+        command = [sys.executable, "-m", "pytest_rlstability.isolation.keeper"]
+        # A session of its own: Ctrl-C is for pytest, which ends its tests in order.
+        self._keeper = subprocess.Popen(
+            [*command, json.dumps(self._hub.address), self._hub.token],
+            env={**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)},
+            start_new_session=True,
+        )
+
+    def demand(self, item: pytest.Item, environment: tuple[tuple[str, str], ...]) -> Demand:
+        return Demand(item.path, environment)
+
+    def order(self, demand: Demand) -> Record:
+        environment = dict(os.environ)
+        environment.setdefault("PYTHONHASHSEED", str(self._seed % 2**32))
+        environment.update(demand.environment)
+        environment.pop("PYTEST_CURRENT_TEST", None)
+        return {
+            "python": sys.executable,
+            "environment": environment,
+            "directory": os.getcwd(),
+            "hub": self._hub.address,
+            "token": self._hub.token,
+        }
+
+    def brief(self, demand: Demand) -> Record | None:
+        config = self._config
+        worker_input = getattr(config, "workerinput", None)
+        return {
+            "kind": "brief",
+            "directory": str(self._hub.directory),
+            "arguments": [str(argument) for argument in config.invocation_params.args],
+            "invocation_directory": str(config.invocation_params.dir),
+            "path": str(demand.path),
+            "sys_path": sys.path,
+            "argv": sys.argv,
+            "basetemp": _basetemp(config),
+            "worker_input": worker_input,
+            "hold": self._hold,
+            "coverage": _coverage_configuration(),
+        }
+
+    def name_of(self, item: pytest.Item) -> object:
+        return item.nodeid
+
+    def stop_keeper(self) -> None:
+        if self._keeper is not None:
+            self._keeper.wait()
+            self._keeper = None
+
+
+def _basetemp(config: pytest.Config) -> str | None:
+    factory = getattr(config, "_tmp_path_factory", None)
+    return None if factory is None else str(factory.getbasetemp())
+
+
+def _coverage_configuration() -> Record | None:
+    """What a fresh interpreter needs to measure as this one does, into the same data file."""
+    module = sys.modules.get("coverage")
+    current = module.Coverage.current() if module is not None else None
+    if current is None:
+        return None
+    return {"configuration": current.config.serialize(), "data_file": current.get_data().data_filename()}

@@ -1,0 +1,77 @@
+"""Reasons to end a test from outside, one small watch each."""
+
+from __future__ import annotations
+
+import time
+from typing import Protocol
+
+from pytest_rlstability.facts import Killed
+from pytest_rlstability.isolation.hub import TestProcess
+from pytest_rlstability.units import format_duration, format_size
+
+
+class Watch(Protocol):
+    """Looked at when ``due`` (a ``time.monotonic`` instant) has come; says so when the test has to end."""
+
+    due: float
+
+    def look(self, process: TestProcess) -> Killed | None:
+        """Look once, set ``due`` anew, and say why the test has to end, if it has to."""
+
+
+class HardLimit:
+    """pytest-timeout's limit, kept from outside: it ends what holds the GIL in native code as well.
+
+    Where pytest-timeout itself can act, it gets *grace* seconds to do so first: its failure shows a line.
+    """
+
+    def __init__(self, limit: float, grace: float, *, call_only: bool) -> None:
+        self._limit = limit
+        self._grace = grace
+        self._call_only = call_only
+        self._started = time.monotonic()
+        self.due = self._started + limit + grace
+
+    def look(self, process: TestProcess) -> Killed | None:
+        spent = time.monotonic() - self._started
+        if self._call_only:
+            in_call = process.slot.phase == "call"
+            spent = time.time() - process.slot.phase_start if in_call else 0.0
+        if spent < self._limit + self._grace:
+            self.due = time.monotonic() + max(0.05, self._limit + self._grace - spent)
+            return None
+        return Killed("timeout", f"over its timeout of {format_duration(self._limit)}", self._limit)
+
+
+class MemoryCap:
+    """The sum of the resident memory of a test's process tree, looked at often: a cap is rare and asked for."""
+
+    INTERVAL = 0.05
+
+    def __init__(self, limit: int) -> None:
+        self._limit = limit
+        self.due = time.monotonic() + self.INTERVAL
+
+    def look(self, process: TestProcess) -> Killed | None:
+        self.due = time.monotonic() + self.INTERVAL
+        used = resident_memory(process.pid)
+        if used <= self._limit:
+            return None
+        detail = f"{format_size(used)} used, the limit is {format_size(self._limit)}"
+        return Killed("memory", detail, self._limit)
+
+
+def resident_memory(pid: int) -> int:
+    """Resident memory of a process and its descendants that is not shared with others, in bytes."""
+    import psutil
+
+    from pytest_rlstability.isolation.kernel import descendants_of
+
+    total = 0
+    for member in (pid, *descendants_of(pid)):
+        try:
+            info = psutil.Process(member).memory_info()
+        except psutil.Error:
+            continue
+        total += info.rss - getattr(info, "shared", 0)
+    return total

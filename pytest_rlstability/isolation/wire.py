@@ -1,0 +1,122 @@
+"""Records between processes: one JSON object a line over a stream socket.
+
+What was sent before a crash stays in the kernel's buffer and is still read after it, so the socket is the
+crash-safe journal of a test: nothing has to reach a file, and the reader learns of it at once.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import threading
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+Record = dict[str, Any]
+Address = str | tuple[str, int]
+
+
+class Wire:
+    """One end of a connection. The sender blocks until the kernel has the record; the reader never blocks
+    unless it asks to (``receive``). A forked copy of the process is cut off: see ``drop``."""
+
+    def __init__(self, connection: socket.socket) -> None:
+        self._socket = connection
+        self._pending = bytearray()
+        self._received: list[Record] = []
+        self._lock = threading.Lock()
+        self.closed = False
+
+    def fileno(self) -> int:
+        return self._socket.fileno()
+
+    def send(self, record: Mapping[str, object]) -> bool:
+        """Send *record*; False when nobody is there to read it."""
+        # The leading newline ends a record that a signal handler cut short.
+        line = b"\n" + json.dumps(record, default=printable).encode() + b"\n"
+        with self._lock:
+            if self.closed:
+                return False
+            try:
+                self._socket.sendall(line)
+            except OSError:
+                self.closed = True
+        return not self.closed
+
+    def receive(self) -> Record | None:
+        """The next record, waiting for it; None when the other end is gone."""
+        while not self._received:
+            if not self._fill():
+                return None
+            self._received += self._split()
+        return self._received.pop(0)
+
+    def drain(self) -> list[Record]:
+        """The records that are here now; sets ``closed`` at the end of the stream. The socket must not block."""
+        while self._fill():
+            pass
+        return self._split()
+
+    def _fill(self) -> bool:
+        """Read once; whether anything came."""
+        try:
+            data = self._socket.recv(1 << 20)
+        except BlockingIOError:
+            return False
+        except OSError:
+            data = b""
+        self._pending += data
+        self.closed = not data
+        return bool(data)
+
+    def _split(self) -> list[Record]:
+        *lines, rest = self._pending.split(b"\n")
+        self._pending = bytearray(rest)
+        records = []
+        for line in lines:
+            if line:
+                try:
+                    records.append(json.loads(line))
+                except ValueError:  # cut short by a signal handler in the sender
+                    continue
+        return records
+
+    def drop(self) -> None:
+        """Forget the connection in a forked copy of its owner, without a word to the other end."""
+        self.closed = True
+        self._socket.close()
+
+    def close(self) -> None:
+        self.closed = True
+        self._socket.close()
+
+
+def printable(value: object) -> str:
+    """A stand-in for a value JSON does not know: a report must never fail because of what a test put in it."""
+    try:
+        return repr(value)
+    except Exception:
+        return f"<unprintable {type(value).__name__}>"
+
+
+def listen(directory: Path) -> tuple[socket.socket, Address]:
+    """A listening socket only this machine reaches, and its address."""
+    if hasattr(socket, "AF_UNIX"):
+        path = os.fspath(directory / "hub")
+        server = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        server.bind(path)
+        server.listen(64)
+        return server, path
+    server = socket.create_server(("127.0.0.1", 0), backlog=64)
+    return server, server.getsockname()[:2]
+
+
+def connect(address: Address) -> socket.socket:
+    """A connection to what ``listen`` gave."""
+    if isinstance(address, str):
+        connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        connection.connect(address)
+        return connection
+    return socket.create_connection(tuple(address))

@@ -1,0 +1,58 @@
+"""Worker processes of a test (vector envs, data loaders) that died by a signal nobody sent on purpose."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from pathlib import Path
+from typing import Any
+
+from pytest_rlstability.isolation.faults import worker_faults_path
+from pytest_rlstability.isolation.kernel import signal_name
+
+_ended_on_purpose: set[int] = set()
+
+
+def remember_ends() -> None:
+    """Note the workers this process itself terminates or kills: a vec-env's ``close`` is not a crash."""
+    popen = sys.modules.get("multiprocessing.popen_fork")
+    if popen is None:
+        return
+    original = popen.Popen._send_signal
+
+    def noting(process: Any, number: int) -> None:
+        _ended_on_purpose.add(process.pid)
+        original(process, number)
+
+    popen.Popen._send_signal = noting
+
+
+def dead_workers(directory: Path) -> list[dict[str, object]]:
+    """The multiprocessing children of this process that a signal ended: name, pid, signal, stack where known.
+
+    Where multiprocessing was imported too late for ``remember_ends``, SIGTERM and SIGKILL may have been the
+    test's own doing and do not count.
+    """
+    module = sys.modules.get("multiprocessing.process")
+    if module is None:
+        return []
+    noted = sys.modules["multiprocessing.popen_fork"].Popen._send_signal.__name__ == "noting"
+    deliberate = () if noted else (signal.SIGTERM, signal.SIGKILL)
+    found = []
+    for process in module._dangling:
+        popen = getattr(process, "_popen", None)
+        if popen is None or process._parent_pid != os.getpid() or process.pid in _ended_on_purpose:
+            continue
+        code = popen.poll()
+        if code is not None and code < 0 and -code not in deliberate:
+            stack = _last_words(directory, process.pid)
+            found.append({"name": process.name, "pid": process.pid, "signal": signal_name(-code), "stack": stack})
+    return sorted(found, key=lambda worker: worker["pid"])
+
+
+def _last_words(directory: Path, pid: int) -> str:
+    try:
+        return worker_faults_path(directory, pid).read_text(errors="replace")
+    except OSError:
+        return ""

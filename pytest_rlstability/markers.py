@@ -1,0 +1,152 @@
+"""One plain function per marker: its signature parses the marker, documents it and rejects a misspelt keyword."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+
+from pytest_rlstability.units import DURATION_FORM, SIZE_FORM, parse_duration, parse_size
+
+BACKENDS = ("auto", "zygote", "spawn", "inprocess")
+GROUPS = ("test", "class", "module", "session")
+
+
+@dataclass(frozen=True)
+class Isolated:
+    backend: str | None = None
+    memory: int | None = None
+    env: tuple[tuple[str, str], ...] = ()
+    group: str | None = None
+    exit_check: bool = True
+
+
+@dataclass(frozen=True)
+class NoLeak:
+    limit: float | None = None
+    signals: tuple[str, ...] | None = None
+    warmup: int | None = None
+    laps: int | None = None
+
+
+@dataclass(frozen=True)
+class NoStall:
+    after: float
+
+
+def rl_isolated(
+    *,
+    backend: str | None = None,
+    memory: str | int | None = None,
+    env: Mapping[str, str] | None = None,
+    group: str | None = None,
+    exit_check: bool = True,
+) -> Isolated:
+    """run the test in a process of its own. memory="2GiB" caps it; env={...} sets variables before it starts;
+    group="module" or "class" lets those tests share one process; exit_check also runs garbage collection, atexit
+    and thread shutdown before the test may pass."""
+    _one_of("backend", backend, BACKENDS)
+    _one_of("group", group, GROUPS)
+    if env is not None and not all(isinstance(word, str) for pair in env.items() for word in pair):
+        raise ValueError(f"env={env!r} is not a mapping of text to text")
+    return Isolated(
+        backend=backend,
+        memory=None if memory is None else _value("memory", memory, parse_size, SIZE_FORM),
+        env=tuple(sorted((env or {}).items())),
+        group=group,
+        exit_check=bool(exit_check),
+    )
+
+
+def rl_no_leak(
+    limit: str | float | None = None,
+    *,
+    signals: str | Iterable[str] | None = None,
+    warmup: int | None = None,
+    laps: int | None = None,
+) -> NoLeak:
+    """nothing may grow with laps beyond limit per lap (default: beyond noise). signals=["fds"] judges only those;
+    warmup and laps fix what is otherwise chosen by what a lap costs."""
+    names = (signals,) if isinstance(signals, str) else None if signals is None else tuple(signals)
+    return NoLeak(
+        limit=limit if isinstance(limit, float) or limit is None else _value("limit", limit, parse_size, SIZE_FORM),
+        signals=names,
+        warmup=_count("warmup", warmup, least=0),
+        laps=_count("laps", laps, least=1),
+    )
+
+
+def rl_no_stall(after: str | float = "30s") -> NoStall:
+    """the test may never be this long without progress: a lap, a heartbeat, or, in a test that makes neither, CPU
+    time or context switches anywhere in its process tree."""
+    return NoStall(after=_value("after", after, parse_duration, DURATION_FORM))
+
+
+def forked() -> Isolated:
+    """pytest-forked's marker: the same as rl_isolated."""
+    return Isolated()
+
+
+Marker = Callable[..., Any]
+MARKERS: dict[str, Marker] = {marker.__name__: marker for marker in (rl_isolated, rl_no_leak, rl_no_stall, forked)}
+
+
+def marker_lines() -> list[str]:
+    """What ``pytest --markers`` shows."""
+    lines = []
+    for name, marker in MARKERS.items():
+        parameters = [p.replace(annotation=p.empty) for p in inspect.signature(marker).parameters.values()]
+        arguments = str(inspect.Signature(parameters)) if parameters else ""
+        lines.append(f"{name}{arguments}: {' '.join((marker.__doc__ or '').split())}")
+    return lines
+
+
+def read_marker(item: pytest.Item, name: str) -> Any:
+    """The closest marker *name* of *item*, parsed; None when it has none."""
+    mark = item.get_closest_marker(name)
+    return None if mark is None else MARKERS[name](*mark.args, **mark.kwargs)
+
+
+def is_marked(item: pytest.Item) -> bool:
+    """Whether any marker of ours is on *item*."""
+    return any(mark.name in MARKERS for mark in item.iter_markers())
+
+
+def marker_errors(items: Iterable[pytest.Item]) -> list[str]:
+    """One line for each marker that cannot be understood: where it is, and what is wrong."""
+    errors: dict[str, None] = {}
+    for item in items:
+        for mark in item.iter_markers():
+            if mark.name in MARKERS:
+                try:
+                    MARKERS[mark.name](*mark.args, **mark.kwargs)
+                except (TypeError, ValueError) as error:
+                    path, line, _ = item.location
+                    errors[f"{path}:{(line or 0) + 1}: {item.name}: {_blame(mark.name, error)}"] = None
+    return list(errors)
+
+
+def _blame(name: str, error: Exception) -> str:
+    text = str(error)
+    return text if name in text else f"{name}: {text}"
+
+
+def _one_of(keyword: str, value: str | None, accepted: tuple[str, ...]) -> None:
+    if value is not None and value not in accepted:
+        raise ValueError(f"{keyword}={value!r} is not one of {', '.join(accepted)}")
+
+
+def _value(keyword: str, value: Any, parse: Callable[[Any], Any], form: str) -> Any:
+    try:
+        return parse(value)
+    except ValueError:
+        raise ValueError(f"{keyword}={value!r} is not {form}") from None
+
+
+def _count(keyword: str, value: int | None, *, least: int) -> int | None:
+    if value is not None and (not isinstance(value, int) or isinstance(value, bool) or value < least):
+        raise ValueError(f"{keyword}={value!r} is not a whole number from {least} up")
+    return value

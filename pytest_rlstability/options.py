@@ -1,0 +1,134 @@
+"""Flags and ini settings in, one frozen ``Settings`` out. A wrong value is a usage error that names it."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeVar
+
+import pytest
+
+from pytest_rlstability.markers import BACKENDS, GROUPS
+from pytest_rlstability.units import DURATION_FORM, parse_duration
+
+_Value = TypeVar("_Value")
+
+
+@dataclass(frozen=True)
+class Settings:
+    """How this run was asked to behave."""
+
+    enabled: bool
+    scope: str
+    backend: str
+    backend_given: bool
+    group: str
+    stall_after: float
+    leak_budget: float
+    lap_count: int
+    native: str
+    seed: int
+    seed_given: bool
+    jsonl: Path | None
+    remark: str = ""
+
+
+def add_options(parser: pytest.Parser) -> None:
+    group = parser.getgroup("rl-stability", "crashes, leaks and stalls of training code as test failures")
+    switch = "run every test in a process of its own and check it for crashes, stalls and leaks"
+    group.addoption("--rl-stability", action="store_true", default=None, help=switch)
+    parser.addini("rl_stability", switch, type="bool", default=False)
+    for name, metavar, text, default in (
+        ("scope", "all|marked", "isolate every test, or only those with an rl_* (or forked) marker", "all"),
+        ("backend", "|".join(BACKENDS), "how a test gets its process; auto: zygote where fork is safe, else spawn", "auto"),
+        ("group", "|".join(GROUPS), "the unit that gets a process of its own", "test"),
+        ("stall-after", "60s", "fail an isolated test after this long without progress; 0: never", "60s"),
+        ("leak-budget", "30s", "wall time one leak check may take before it answers 'undecided'", "30s"),
+    ):
+        group.addoption(f"--rl-{name}", metavar=metavar, default=None, help=f"{text} (default: {default})")
+        parser.addini(f"rl_{name.replace('-', '_')}", f"{text} (default: {default})", default=default)
+    parser.addini("rl_lap_count", "laps of rl_laps where nothing is judged by laps", default="20")
+    group.addoption("--rl-native", metavar="auto|off", default="auto", help="native stack of a crashed process")
+    group.addoption("--rl-seed", metavar="N", default=None, help="seed of random, numpy and torch in each test")
+    group.addoption("--rl-jsonl", metavar="PATH", default=None, help="write an event log, one JSON object a line")
+
+
+def read_settings(config: pytest.Config) -> Settings:
+    """The settings of this run: command line before ini before default."""
+    reader = _Reader(config)
+    backend, remark = reader.read("backend", _choice(*BACKENDS)), ""
+    for flag, name in (("usepdb", "--pdb"), ("trace", "--trace")):
+        if config.getoption(flag, False):
+            backend, remark = "inprocess", f"; {name} keeps tests in pytest's own process, where crashes end the run"
+    seed = config.getoption("rl_seed")
+    jsonl = config.getoption("rl_jsonl")
+    return Settings(
+        enabled=bool(config.getoption("rl_stability") or config.getini("rl_stability")),
+        scope=reader.read("scope", _choice("all", "marked")),
+        backend=backend,
+        backend_given=bool(remark) or config.getoption("rl_backend") is not None,
+        group=reader.read("group", _choice(*GROUPS)),
+        stall_after=reader.read("stall-after", parse_duration, f"{DURATION_FORM}, or 0"),
+        leak_budget=reader.read("leak-budget", _positive(parse_duration), DURATION_FORM),
+        lap_count=reader.read("lap-count", _positive(int), "a whole number from 1 up"),
+        native=reader.read("native", _choice("auto", "off")),
+        seed=random.SystemRandom().randrange(2**31) if seed is None else reader.read("seed", _seed, "a whole number"),
+        seed_given=seed is not None,
+        jsonl=None if jsonl is None else Path(config.invocation_params.dir, jsonl),
+        remark=remark,
+    )
+
+
+class _Reader:
+    def __init__(self, config: pytest.Config) -> None:
+        self._config = config
+
+    def read(self, name: str, parse: Callable[[str], _Value], form: str = "") -> _Value:
+        """The option *name*, parsed; a usage error naming option, value and what is accepted."""
+        key = f"rl_{name.replace('-', '_')}"
+        value, source = self._config.getoption(key, None), f"--rl-{name}"
+        if value is None:
+            value, source = self._config.getini(key), key
+        try:
+            return parse(value)
+        except (TypeError, ValueError) as error:
+            accepted = form or str(error)
+            raise pytest.UsageError(f"{source}={value}: accepted is {accepted}") from None
+
+
+def _choice(*accepted: str) -> Callable[[str], str]:
+    def parse(value: str) -> str:
+        if value not in accepted:
+            raise ValueError(", ".join(accepted[:-1]) + f" or {accepted[-1]}")
+        return value
+
+    return parse
+
+
+def _positive(parse: Callable[[str], Any]) -> Callable[[str], Any]:
+    def checked(value: str) -> Any:
+        number = parse(value)
+        if number <= 0:
+            raise ValueError(value)
+        return number
+
+    return checked
+
+
+def _seed(value: str) -> int:
+    number = int(value)
+    if number < 0:
+        raise ValueError(value)
+    return number
+
+
+_settings = pytest.StashKey[Settings]()
+
+
+def settings_of(config: pytest.Config) -> Settings:
+    """The settings of *config*'s run, read once."""
+    if _settings not in config.stash:
+        config.stash[_settings] = read_settings(config)
+    return config.stash[_settings]

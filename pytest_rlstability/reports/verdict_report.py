@@ -1,0 +1,61 @@
+"""A verdict as the pytest report people and tools read: terminal, short summary, JUnit."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+from _pytest._code.code import ExceptionChainRepr, ReprEntryNative, ReprFileLocation, ReprTraceback
+
+from pytest_rlstability.evidence.machine import platform_line, versions_line
+from pytest_rlstability.events import Verdict, VerdictFailure
+from pytest_rlstability.options import settings_of
+from pytest_rlstability.reports.reproduce import reproduce_command
+
+PREFIX = "rl_stability."
+
+
+def show_raised(report: pytest.TestReport, item: pytest.Item, raised: BaseException) -> None:
+    """Show the verdict that was raised as an exception, if it was one."""
+    if isinstance(raised, VerdictFailure):
+        show_verdict(report, item, raised.verdict)
+
+
+def show_verdict(report: pytest.TestReport, item: pytest.Item, verdict: Verdict) -> None:
+    """Make *report* show *verdict*: its title wherever pytest shows one line, all of it where there is room.
+
+    An expected failure stays one: only its text changes.
+    """
+    command = reproduce_command(item, settings_of(item.config))
+    text = verdict.text() + f"\nPlatform: {platform_line()}\n          {versions_line(_modules(verdict))}\n"
+    if signature := verdict.facts.get("signature"):
+        text += f"Signature: {signature}\n"
+    text += f"Reproduce: {command}\n"
+    path, line, _ = item.location
+    location = ReprFileLocation(path, (line or 0) + 1, verdict.title)
+    traceback = ReprTraceback([ReprEntryNative([text])], extraline=None, style="native")
+    report.longrepr = ExceptionChainRepr([(traceback, location, None)])
+    stability_of(report).update(verdict=verdict.to_dict(), reproduce=command)
+
+
+def stability_of(report: pytest.TestReport) -> dict[str, Any]:
+    """What we know of a test beyond pytest's report: JSON values that travel with it, through xdist too."""
+    known: dict[str, Any] | None = getattr(report, "rl_stability", None)
+    if known is None:
+        known = report.rl_stability = {}  # type: ignore[attr-defined]
+    return known
+
+
+def junit_properties(known: Mapping[str, Any]) -> list[tuple[str, object]]:
+    """The ``rl_stability.*`` properties of a test."""
+    pairs: dict[str, object] = {key: known[key] for key in ("seed", "backend") if key in known}
+    if verdict := known.get("verdict"):
+        pairs = {"verdict": verdict["word"], **verdict["facts"], **pairs}
+    return [(PREFIX + name, value) for name, value in pairs.items()]
+
+
+def _modules(verdict: Verdict) -> list[str]:
+    """Which packages took part: named in the stacks' file paths."""
+    text = "".join(text for _, text in verdict.sections)
+    return [part.split("/")[0] for part in text.split("site-packages/")[1:]]

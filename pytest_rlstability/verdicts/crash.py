@@ -1,0 +1,213 @@
+"""A run that did not end as a run must: what killed it, where, and under what name to file it."""
+
+from __future__ import annotations
+
+import hashlib
+import signal
+from collections.abc import Iterable
+
+from pytest_rlstability.events import Fact, Section, Verdict
+from pytest_rlstability.evidence.stacks import Frame, StackDump, parse_dump
+from pytest_rlstability.facts import Record, Run
+from pytest_rlstability.units import format_size
+
+PHASE_WORDS = {
+    "start": "before set-up",
+    "setup": "in set-up",
+    "call": "in call",
+    "teardown": "in tear-down",
+    "exit": "at exit",
+}
+
+
+def judge_crash(run: Run) -> Verdict | None:
+    """CRASH when the process died or had to be ended for memory, or when a worker of a failed test died."""
+    if run.killed is not None and run.killed.reason != "memory":
+        return None
+    if not run.passed_the_rule:
+        return _process_died(run)
+    if _failed(run) and run.dead_workers:
+        return _worker_died(run)
+    if run.memory_limit is not None and _raised_memory_error(run):
+        return _over_the_cap(run)
+    return None
+
+
+def _process_died(run: Run) -> Verdict:
+    dump = parse_dump(run.dump, run.threads)
+    cause = _cause(run, dump)
+    crashed = dump.crashed
+    frames = crashed.own_frames if crashed else ()
+    return Verdict(
+        "CRASH",
+        f"{cause} {_place(run)}",
+        sections=_present(
+            ("", _where(frames)),
+            ("Stages", stages_text(run)),
+            ("Python stacks", dump.render()),
+            ("Native stack", run.native),
+            ("Dead workers", _workers_text(run.dead_workers)),
+            ("Process", _process_text(run)),
+        ),
+        facts={
+            "signal": dump.signal or _status_name(run),
+            "signature": signature(dump.signal or cause, run.phase, frames),
+            **_shared_facts(run),
+        },
+    )
+
+
+def _worker_died(run: Run) -> Verdict:
+    worker = run.dead_workers[0]
+    others = len(run.dead_workers) - 1
+    frames = (parse_dump(worker["stack"]).crashed or _NOBODY).own_frames
+    return Verdict(
+        "CRASH",
+        f"worker process {worker['name']} (pid {worker['pid']}) died by {worker['signal']} {_place(run)}"
+        + (f", and {others} more" if others else ""),
+        sections=_present(
+            ("", _where(frames)),
+            ("Dead workers", _workers_text(run.dead_workers)),
+            ("Stages", stages_text(run)),
+            ("The test then failed with", _first_failure(run)),
+            ("Process", _process_text(run)),
+        ),
+        facts={
+            "signal": worker["signal"],
+            "signature": signature(f"worker {worker['signal']}", run.phase, frames),
+            **_shared_facts(run),
+        },
+    )
+
+
+def _over_the_cap(run: Run) -> Verdict:
+    return Verdict(
+        "CRASH",
+        f"out of memory {_place(run)}: the limit is {format_size(run.memory_limit or 0)}",
+        sections=_present(
+            ("Stages", stages_text(run)),
+            ("The test failed with", _first_failure(run)),
+            ("Process", _process_text(run)),
+        ),
+        facts={"signal": "MemoryError", "signature": signature("out of memory", run.phase, ()), **_shared_facts(run)},
+    )
+
+
+def signature(cause: str, phase: str, frames: Iterable[Frame]) -> str:
+    """A name for this kind of crash that stays the same from run to run and machine to machine.
+
+    >>> signature("SIGSEGV", "call", [Frame("/a/env.py", 7, "step"), Frame("/a/test_env.py", 3, "test_env")])
+    'SIGSEGV call step<test_env 6b8e9c7b'
+    """
+    top = list(frames)[:3]
+    chain = "<".join(frame.function for frame in top)
+    files = "<".join(f"{frame.file.replace(chr(92), '/').rpartition('/')[2]}:{frame.function}" for frame in top)
+    digest = hashlib.sha256(f"{cause}|{phase}|{files}".encode()).hexdigest()[:8]
+    return " ".join(part for part in (cause, phase, chain, digest) if part)
+
+
+def stages_text(run: Run) -> str:
+    """The breadcrumbs of ``rl_stage``: what was done, and what the test was in."""
+    lines = [f"done     {stage}" for stage in run.stages_done]
+    if run.stages_open:
+        lines.append(f"died in  {' > '.join(run.stages_open)}")
+    return "\n".join(lines)
+
+
+def _cause(run: Run, dump: StackDump) -> str:
+    if run.killed is not None:
+        return f"killed for memory ({run.killed.detail})"
+    if dump.signal:
+        return dump.signal
+    if run.exit is None or run.exit.status is None:
+        return "lost with the process that started it"
+    status = run.exit.status
+    if run.killed_by_kernel:
+        return "killed for memory by the kernel (SIGKILL)"
+    if status < 0:
+        return _status_name(run)
+    if run.done and run.clean:
+        return f"exit code {status}"
+    return f"ended itself with exit code {status}"
+
+
+def _status_name(run: Run) -> str:
+    if run.exit is None or run.exit.status is None:
+        return ""
+    if run.exit.status >= 0:
+        return f"exit {run.exit.status}"
+    try:
+        return signal.Signals(-run.exit.status).name
+    except ValueError:
+        return f"signal {-run.exit.status}"
+
+
+def _place(run: Run) -> str:
+    place = PHASE_WORDS[run.phase]
+    if run.stages_open:
+        place += f", stage {run.stages_open[-1]!r}"
+    if run.lap and run.phase == "call":
+        place += f", lap {run.lap}"
+    return place
+
+
+def _where(frames: Iterable[Frame]) -> str:
+    top = next(iter(frames), None)
+    return f"at {top.file}:{top.line} in {top.function}" if top else ""
+
+
+def _workers_text(workers: list[Record]) -> str:
+    blocks = []
+    for worker in workers:
+        lines = [f"{worker['name']} (pid {worker['pid']}): {worker['signal']}"]
+        if worker["stack"]:
+            lines += [f"  {line}" for line in parse_dump(worker["stack"]).render().splitlines()]
+        blocks.append("\n".join(lines))
+    return "\n".join(blocks)
+
+
+def _process_text(run: Run) -> str:
+    parts = [f"pid {run.pid}", f"backend {run.backend}", f"seed {run.seed}"]
+    if run.exit is not None and run.exit.peak:
+        parts.append(f"peak memory {format_size(run.exit.peak)}")
+    return ", ".join(parts)
+
+
+def _shared_facts(run: Run) -> dict[str, Fact]:
+    facts: dict[str, Fact] = {"phase": run.phase}
+    if run.stages_open:
+        facts["stage"] = " > ".join(run.stages_open)
+    if run.lap:
+        facts["laps"] = run.lap
+    return facts
+
+
+def _failed(run: Run) -> bool:
+    return any(report["outcome"] == "failed" for report in run.reports)
+
+
+def _first_failure(run: Run) -> str:
+    """The last line of the first failed report: the exception it failed with."""
+    for report in run.reports:
+        if report["outcome"] == "failed":
+            longrepr = report["longrepr"]
+            if isinstance(longrepr, dict) and longrepr.get("reprcrash"):
+                crash = longrepr["reprcrash"]
+                return f"{crash['path']}:{crash['lineno']}: {crash['message']}"
+            return str(longrepr)
+    return ""
+
+
+def _raised_memory_error(run: Run) -> bool:
+    return "MemoryError" in _first_failure(run)
+
+
+def _present(*sections: Section) -> tuple[Section, ...]:
+    return tuple(section for section in sections if section[1])
+
+
+class _Nobody:
+    own_frames: tuple[Frame, ...] = ()
+
+
+_NOBODY = _Nobody()

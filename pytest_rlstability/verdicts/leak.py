@@ -1,0 +1,299 @@
+"""Growth that persists: a pure function from samples to clean, bounded, undecided or leak.
+
+The samples of one signal are pairs (lap, value). The judge looks at the *lower envelope*, the lowest value in each
+of twelve equal stretches of laps, so that spikes and the teeth of a sawtooth do not count. A leak is an envelope
+that rises in every newer stretch, at a rate that does not fall off against the older ones, seen at two horizons.
+A cache that fills, an optimiser's first step or a late import rises too, but not like that.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+State = Literal["clean", "bounded", "undecided", "leak"]
+
+STRETCHES = 12
+FEWEST_SAMPLES = STRETCHES
+SLOPE_KEPT = 0.8
+"""A newer rate below this share of the older one is growth that slows down."""
+CONFIRMING_SHARE = 2 / 3
+"""A leak must already have been one at this share of the horizon: a lucky stretch of noise is not."""
+FINE = 0.1
+"""The share of the resolution that is looked for when laps are cheap: what leaks per episode, in laps of one step."""
+UNHURRIED = 1.5
+"""Seconds after which the plain resolution is enough."""
+STEADINESS = 1.25
+"""How many times the rises' standard deviation their mean must be: a random walk's are near 0."""
+
+
+@dataclass(frozen=True)
+class Rule:
+    """What growth of one signal means.
+
+    ``Rule(limit=0, smallest=4096, resolution=64)``: growth of at most *limit* per lap is allowed; a total below
+    *smallest* is never a leak; an envelope that may hide less than *resolution* per lap is flat enough to stop.
+    *exact* signals (descriptors, threads, processes) have no noise and convict within tens of laps;
+    *ceiling* is the growth at which there is no point in watching any longer.
+    """
+
+    limit: float = 0.0
+    smallest: float = 24.0
+    resolution: float = 0.1
+    ceiling: float = float("inf")
+    exact: bool = False
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """How much has been looked at: measured laps and seconds, the seconds there are, and whether this is the end."""
+
+    laps: float
+    seconds: float
+    budget: float
+    final: bool = False
+
+    @property
+    def spent(self) -> float:
+        return self.seconds / self.budget if self.budget > 0 else 1.0
+
+
+@dataclass(frozen=True)
+class Judgement:
+    """What one signal did. *settled* says that more laps would not change it; *advice* what would decide the rest."""
+
+    state: State
+    settled: bool
+    first: float = 0.0
+    last: float = 0.0
+    per_lap: float = 0.0
+    laps: int = 0
+    laps_wanted: int = 0
+    reason: str = ""
+
+    @property
+    def growing(self) -> bool:
+        return self.state in ("leak", "undecided")
+
+
+def judge(laps: Sequence[float], values: Sequence[float], rule: Rule, evidence: Evidence) -> Judgement:
+    """What these samples say about one signal.
+
+    >>> laps = list(range(0, 4000, 10))
+    >>> judge(laps, [100 + 2 * lap for lap in laps], Rule(), Evidence(4000, 20, 30)).state
+    'leak'
+    >>> judge(laps, [100 + min(lap, 900) for lap in laps], Rule(), Evidence(4000, 20, 30)).state
+    'bounded'
+    """
+    if len(values) < FEWEST_SAMPLES:
+        return _too_few(laps, values, evidence)
+    envelope = Envelope.of(laps, values)
+    if envelope.growth >= rule.smallest and _leaks(laps, values, envelope, rule):
+        if envelope.per_lap <= rule.limit:
+            return envelope.judgement("clean", _long_enough(evidence), "grows within its limit")
+        if _ripe(envelope.growth, rule, evidence):
+            return envelope.judgement("leak", True, "grew in every stretch and did not slow down")
+        return _unripe(envelope, evidence)
+    if _still_rising(envelope, rule):
+        return _unclear(envelope, evidence)
+    settled = evidence.final or (_long_enough(evidence) and _resolved(envelope, rule, evidence))
+    if envelope.stopped_growing(rule):
+        return envelope.judgement("bounded", settled, "grew and stopped")
+    return envelope.judgement("clean", settled, "does not grow")
+
+
+@dataclass(frozen=True)
+class Envelope:
+    """The lowest value in each of ``STRETCHES`` equal stretches of laps."""
+
+    lows: tuple[float, ...]
+    lap_span: float
+    first: float
+    last: float
+
+    @classmethod
+    def of(cls, laps: Sequence[float], values: Sequence[float]) -> Envelope:
+        start, span = laps[0], max(laps[-1] - laps[0], 1.0)
+        lows = [float("inf")] * STRETCHES
+        for lap, value in zip(laps, values, strict=True):
+            stretch = min(int((lap - start) * STRETCHES / span), STRETCHES - 1)
+            if value < lows[stretch]:
+                lows[stretch] = value
+        for stretch in range(STRETCHES - 1, -1, -1):
+            if lows[stretch] == float("inf"):  # windows grew: no sample fell in here, the next one is the best guess
+                lows[stretch] = lows[stretch + 1]
+        return cls(tuple(lows), span, values[0], values[-1])
+
+    @property
+    def rises(self) -> list[float]:
+        return [after - before for before, after in zip(self.lows, self.lows[1:], strict=False)]
+
+    @property
+    def newer_rises(self) -> list[float]:
+        return self.rises[STRETCHES // 2 - 1 :]
+
+    @property
+    def older_rises(self) -> list[float]:
+        return self.rises[: STRETCHES // 2 - 1]
+
+    @property
+    def growth(self) -> float:
+        return self.lows[-1] - self.lows[0]
+
+    @property
+    def newer_spread(self) -> float:
+        newer = self.lows[STRETCHES // 2 :]
+        return max(newer) - min(newer)
+
+    @property
+    def laps_per_stretch(self) -> float:
+        return self.lap_span / STRETCHES
+
+    @property
+    def per_lap(self) -> float:
+        """Growth per lap over the newer half: what it does now, not what it did while it warmed up."""
+        return sum(self.newer_rises) / len(self.newer_rises) / self.laps_per_stretch
+
+    def stopped_growing(self, rule: Rule) -> bool:
+        """Whether the newer half lies clearly, not just by noise, above where it began."""
+        rise = min(self.lows[STRETCHES // 2 :]) - self.lows[0]
+        return rise >= rule.smallest and rise >= 2 * self.newer_spread
+
+    def judgement(self, state: State, settled: bool, reason: str, laps_wanted: float = 0) -> Judgement:
+        flat = state in ("clean", "bounded") and reason != "grows within its limit"
+        return Judgement(
+            state=state,
+            settled=settled,
+            first=self.first,
+            last=self.last,
+            per_lap=0.0 if flat else self.per_lap,
+            laps=int(self.lap_span),
+            laps_wanted=int(laps_wanted),
+            reason=reason,
+        )
+
+
+def _leaks(laps: Sequence[float], values: Sequence[float], envelope: Envelope, rule: Rule) -> bool:
+    """Whether the envelope rises like a leak at this horizon and already did at a shorter one."""
+    if not (_steady(envelope) or _staircase(laps, values)):
+        return False
+    cut = laps[0] + (laps[-1] - laps[0]) * CONFIRMING_SHARE
+    shorter = sum(1 for lap in laps if lap <= cut)
+    if shorter < FEWEST_SAMPLES:
+        return True  # so few laps that every one of them is a stretch: the rise in each is the confirmation
+    earlier = Envelope.of(laps[:shorter], values[:shorter])
+    return _steady(earlier) or _staircase(laps[:shorter], values[:shorter])
+
+
+def _steady(envelope: Envelope) -> bool:
+    newer, older = envelope.newer_rises, envelope.older_rises
+    if min(newer) <= 0 or sum(older) <= 0:
+        return False
+    rate, earlier_rate = _trimmed_mean(newer), _trimmed_mean(older)
+    above = min(envelope.lows[STRETCHES // 2 :]) > max(envelope.lows[: STRETCHES // 4])
+    return above and rate >= SLOPE_KEPT * earlier_rate and rate >= STEADINESS * _deviation(newer)
+
+
+def _staircase(laps: Sequence[float], values: Sequence[float]) -> bool:
+    """Growth by ever larger steps at an even rate, as a vector that doubles: equal slopes at five halved horizons.
+
+    Noise breaks the smaller horizons, so this only ever recognises a signal that does nothing but step up.
+    """
+    if any(after < before for before, after in zip(values, values[1:], strict=False)):
+        return False
+    start, span = laps[0], laps[-1] - laps[0]
+    slopes = []
+    for halving in range(5):
+        end = start + span / 2**halving
+        middle = start + span / 2 ** (halving + 1)
+        slopes.append((_at(laps, values, end) - _at(laps, values, middle)) / (end - middle))
+    return min(slopes) > 0 and min(slopes) >= 0.45 * max(slopes)
+
+
+def _at(laps: Sequence[float], values: Sequence[float], lap: float) -> float:
+    for position in range(len(laps) - 1, -1, -1):
+        if laps[position] <= lap:
+            return values[position]
+    return values[0]
+
+
+def _still_rising(envelope: Envelope, rule: Rule) -> bool:
+    """Whether the newer half trends upwards by more than the resolution: neither steady nor flat."""
+    newer = envelope.lows[STRETCHES // 2 :]
+    if newer[-1] <= newer[0] or envelope.newer_spread <= _hidden(envelope, rule) * FINE:
+        return False
+    pairs = [(earlier, later) for position, earlier in enumerate(newer) for later in newer[position + 1 :]]
+    concordance = sum((later > earlier) - (later < earlier) for earlier, later in pairs)
+    return concordance >= 9 or (rule.exact and newer[-1] > newer[0])
+
+
+def _hidden(envelope: Envelope, rule: Rule) -> float:
+    """The spread over the newer half that even a drift at the resolution would not exceed."""
+    return rule.resolution * envelope.lap_span / 2
+
+
+def _resolved(envelope: Envelope, rule: Rule, evidence: Evidence) -> bool:
+    """Whether nothing worth a word can hide in the noise, or all the time it deserves has been spent on trying."""
+    hidden = _hidden(envelope, rule)
+    if envelope.newer_spread <= hidden * FINE or evidence.spent >= 1 / 3:
+        return True
+    return envelope.newer_spread <= hidden and evidence.seconds >= UNHURRIED
+
+
+def _long_enough(evidence: Evidence) -> bool:
+    """Enough laps to have seen what happens every tenth lap, and what a background thread does now and then."""
+    if evidence.final:
+        return True
+    if evidence.seconds < min(0.4, evidence.budget / 4):
+        return False
+    return evidence.laps >= 240 or (evidence.spent >= 1 / 3 and evidence.laps >= 64) or evidence.spent >= 0.9
+
+
+def _ripe(growth: float, rule: Rule, evidence: Evidence) -> bool:
+    """Whether steady growth has gone on for so long that a buffer filling up is no longer the likelier story."""
+    if evidence.final or growth >= rule.ceiling:
+        return True
+    if rule.exact:
+        return (evidence.laps >= 192 and growth >= 2 * rule.smallest) or evidence.spent >= 0.4
+    return (evidence.laps >= 2400 and evidence.seconds >= min(UNHURRIED, evidence.budget / 4)) or evidence.spent >= 0.65
+
+
+def _unripe(envelope: Envelope, evidence: Evidence) -> Judgement:
+    wanted = max(2400.0, 2 * evidence.laps)
+    return envelope.judgement("undecided", False, "grows steadily, but has not been watched for long", wanted)
+
+
+def _unclear(envelope: Envelope, evidence: Evidence) -> Judgement:
+    reason = "still grows, but not steadily"
+    older, newer = _trimmed_mean(envelope.older_rises), _trimmed_mean(envelope.newer_rises)
+    if 0 < newer < SLOPE_KEPT * older:
+        reason = "still grows, but ever more slowly"
+    return envelope.judgement("undecided", evidence.final, reason, 4 * evidence.laps)
+
+
+def _too_few(laps: Sequence[float], values: Sequence[float], evidence: Evidence) -> Judgement:
+    first, last = (values[0], values[-1]) if len(values) else (0.0, 0.0)
+    done = int(laps[-1] - laps[0]) if len(laps) else 0
+    return Judgement(
+        "undecided" if last > first else "clean",
+        settled=evidence.final,
+        first=first,
+        last=last,
+        per_lap=(last - first) / done if done else 0.0,
+        laps=done,
+        laps_wanted=2 * FEWEST_SAMPLES,
+        reason=f"only {done} laps were measured",
+    )
+
+
+def _trimmed_mean(numbers: Sequence[float]) -> float:
+    """The mean without the highest and the lowest: one late import must not look like a rate."""
+    middle = sorted(numbers)[1:-1]
+    return sum(middle) / len(middle)
+
+
+def _deviation(numbers: Sequence[float]) -> float:
+    middle = sorted(numbers)[:-1]
+    mean = sum(middle) / len(middle)
+    return float((sum((number - mean) ** 2 for number in middle) / len(middle)) ** 0.5)
