@@ -61,6 +61,8 @@ class ForkedPyBoy:
         self._stall_after = parse_duration(stall_after)
         self._inputs: deque[str] = deque(maxlen=_REMEMBERED_INPUTS)
         self._doing = "start"
+        self._last_shape: tuple[Any, ...] = ()
+        self._last_duration = 0.0
         self._hooks: dict[int, tuple[Callable[[Any], object], Any]] = {}
         self._inside_hook = False
         self._recorder: Recorder | None = None
@@ -96,11 +98,16 @@ class ForkedPyBoy:
             self._doing = _spoken(operation, details)
             if self._recorder is not None and not self._inside_hook:
                 self._recorder.write(operation, details)
+            shape = (operation, *details) if operation == "tick" else ()
+            expected = self._last_duration if shape == self._last_shape else 0.0
+            start = time.perf_counter()
             try:
                 self._process.channel.send((operation, *details))
             except OSError:
                 raise self._crashed() from None
-            return self._answer(self._stall_after)
+            answer = self._answer(self._stall_after, expected)
+            self._last_shape, self._last_duration = shape, time.perf_counter() - start
+            return answer
 
     def _check_usable(self) -> None:
         if self.death is not None:
@@ -115,9 +122,9 @@ class ForkedPyBoy:
             with self.lock:
                 raise self._crashed()
 
-    def _answer(self, limit: float) -> Any:
+    def _answer(self, limit: float, expected: float = 0.0) -> Any:
         while True:
-            self._wait(limit)
+            self._wait(limit, expected)
             try:
                 kind, *details = self._process.channel.receive()
             except EOFError:
@@ -136,11 +143,11 @@ class ForkedPyBoy:
                 error, text = details
                 raise error from RemoteTraceback(text)
 
-    def _wait(self, limit: float) -> None:
+    def _wait(self, limit: float, expected: float) -> None:
         """Until there is an answer, or no frame has passed for *limit* seconds: a long ``tick`` is no stall."""
         block, channel = self._process.block, self._process.channel
         frame, since = block.frame, time.monotonic()
-        while not channel.ready(min(_LOOK_EVERY, limit)):
+        while not channel.ready(min(_LOOK_EVERY, limit), expected=min(expected, _LOOK_EVERY)):
             if block.frame != frame:
                 frame, since = block.frame, time.monotonic()
             elif time.monotonic() - since >= limit:

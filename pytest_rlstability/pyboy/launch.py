@@ -101,7 +101,7 @@ class EmulatorProcess:
             time.sleep(0.02)
 
     def stacks(self) -> str:
-        return self._read(STACKS)
+        return self._read(STACKS).split("\nExtension modules:")[0].strip()
 
     def output(self) -> str:
         return self._read(OUTPUT)[-_TAIL:]

@@ -22,11 +22,14 @@ SCREEN_BYTES = HEIGHT * WIDTH * CHANNELS
 _LENGTH = struct.Struct("=Q")
 _SCREEN_OFFSET = mmap.PAGESIZE
 _CHUNK = 1 << 16
+_WORTH_SLEEPING = 400e-6
+_SLEPT_SHARE = 0.75
 
 
 class Channel:
-    """One end of the socket pair. Waiting spins for *spin* seconds before it sleeps: waking a sleeping
-    process costs about as much as half a frame of emulation, and most answers come sooner than that.
+    """One end of the socket pair. Waiting spins for up to *spin* seconds before it sleeps: waking a sleeping
+    process costs about as much as half a frame of emulation. A long wait whose length can be *expected* sleeps
+    through most of it first, since a spinning core slows its neighbour down.
     """
 
     def __init__(self, end: socket.socket, *, spin: float) -> None:
@@ -40,15 +43,18 @@ class Channel:
         data = pickle.dumps(message, protocol=pickle.HIGHEST_PROTOCOL)
         self._socket.sendall(_LENGTH.pack(len(data)) + data)
 
-    def ready(self, seconds: float | None) -> bool:
+    def ready(self, seconds: float | None, *, expected: float = 0.0) -> bool:
         """Whether a message (or the end of the stream) arrives within *seconds*; ``None`` waits for ever."""
         if self._received:
             return True
+        if self.spin and expected > _WORTH_SLEEPING:
+            select.select([self._socket], [], [], expected * _SLEPT_SHARE)
         poll = self._poller.poll
         deadline = time.perf_counter() + self.spin
         while True:
             if poll(0):
                 return True
+            os.sched_yield()
             if time.perf_counter() >= deadline:
                 return bool(poll(None if seconds is None else seconds * 1000))
 
