@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 pytest_plugins: list[str] = [
     "pytest_rlstability.fixtures.progress",
     "pytest_rlstability.fixtures.proxy",
+    "pytest_rlstability.fixtures.pyboy",
     "pytest_rlstability.fixtures.model",
 ]
 

@@ -55,6 +55,10 @@ class AccessLog:
             }
         self._newest[(access.key, access.locks, access.changes)] = access
 
+    def is_shared(self, key: int) -> bool:
+        """Whether any thread but *key*'s is remembered."""
+        return any(old.key != key for old in self._newest.values())
+
     def unordered(self, key: int, present: Clock) -> list[Access]:
         """The newest uses by other threads than *key*'s that it has not been told of."""
         return [old for old in self._newest.values() if old.key != key and not old.happened_before(present)]

@@ -8,12 +8,16 @@ caller (its variables, the attributes of those, the globals it names): an ``RLoc
 from __future__ import annotations
 
 import _thread
+import sys
 import threading
-from types import FrameType, TracebackType
+from types import FrameType, ModuleType, TracebackType
 from typing import Any
+
+from .sites import users_frames
 
 _PLAIN_LOCK = type(_thread.allocate_lock())
 _REENTRANT_LOCK = type(_thread.RLock())
+_LOCKS = (_PLAIN_LOCK, _REENTRANT_LOCK)
 _FRAMES_SEARCHED = 12
 _ATTRIBUTES_SEARCHED = 200
 
@@ -123,15 +127,9 @@ class HeldLocks:
 
 def _visible(frame: FrameType | None) -> list[Any]:
     found: list[Any] = []
-    for _ in range(_FRAMES_SEARCHED):
-        if frame is None:
-            break
-        for value in [*frame.f_locals.values(), *_named_globals(frame)]:
-            if isinstance(value, (_PLAIN_LOCK, _REENTRANT_LOCK)):
-                found.append(value)
-            else:
-                found += _locks_among_attributes(value)
-        frame = frame.f_back
+    for user in users_frames(frame, _FRAMES_SEARCHED):
+        for value in [*user.f_locals.values(), *_named_globals(user)]:
+            found += _locks_of(value)
     return [lock for lock in found if _is_held(lock)]
 
 
@@ -139,11 +137,18 @@ def _named_globals(frame: FrameType) -> list[Any]:
     return [frame.f_globals[name] for name in frame.f_code.co_names if name in frame.f_globals]
 
 
-def _locks_among_attributes(value: object) -> list[Any]:
+def _locks_of(value: object) -> list[Any]:
+    if isinstance(value, _LOCKS):
+        return [value]
+    if isinstance(value, threading.Condition):
+        return _locks_of(value._lock)  # type: ignore[attr-defined]
     attributes = getattr(value, "__dict__", None)
-    if type(attributes) is not dict or len(attributes) > _ATTRIBUTES_SEARCHED:
+    # Locks inside a Thread, an Event or a Queue are its own affair, and locked for reasons of its own.
+    if type(value).__module__ in sys.stdlib_module_names or type(attributes) is not dict:
         return []
-    return [item for item in list(attributes.values()) if isinstance(item, (_PLAIN_LOCK, _REENTRANT_LOCK))]
+    if len(attributes) > _ATTRIBUTES_SEARCHED or isinstance(value, (type, ModuleType)):
+        return []
+    return [item for item in list(attributes.values()) if isinstance(item, _LOCKS)]
 
 
 def _is_held(lock: Any) -> bool:

@@ -51,7 +51,7 @@ class Order:
         self._told: weakref.WeakKeyDictionary[Any, Clock] = weakref.WeakKeyDictionary()
         self._threads: weakref.WeakKeyDictionary[threading.Thread, Clock] = weakref.WeakKeyDictionary()
         self._waiting: weakref.WeakKeyDictionary[Any, deque[Clock]] = weakref.WeakKeyDictionary()
-        self._mutex = _thread.allocate_lock()
+        self._mutex = _thread.RLock()  # a finalizer may publish while its thread is in here
         self._undo: list[Callable[[], None]] = []
 
     def key(self) -> int:
@@ -157,7 +157,7 @@ class Order:
 
     def _joining(self, original: Any, thread: threading.Thread, *arguments: Any, **keywords: Any) -> Any:
         result = original(thread, *arguments, **keywords)
-        if not thread._started.is_set() or not _is_alive(thread):  # type: ignore[attr-defined]
+        if not _is_alive(thread):
             with self._mutex:
                 past = dict(self._threads.get(thread, {}))
             self.learn(past)
@@ -165,7 +165,8 @@ class Order:
 
     def _putting(self, original: Any, channel: Any, item: Any) -> Any:
         # The queue calls this under its own mutex, so the clocks keep the order of the items.
-        self._waiting.setdefault(channel, deque()).append(self.snapshot())
+        with self._mutex:
+            self._waiting.setdefault(channel, deque()).append(self.snapshot())
         return original(channel, item)
 
     def _getting(self, original: Any, channel: Any) -> Any:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 import threading
+from collections.abc import Iterator
 from dataclasses import dataclass
 from types import FrameType
 
@@ -43,11 +44,16 @@ def users_frame(frame: FrameType | None) -> FrameType | None:
     return frame
 
 
+def users_frames(frame: FrameType | None, depth: int) -> Iterator[FrameType]:
+    """At most *depth* frames of the user's, from *frame* outwards, up to where pytest called in."""
+    frame = users_frame(frame)
+    while frame is not None and depth and _OUTERMOST not in frame.f_code.co_filename:
+        yield frame
+        depth -= 1
+        frame = users_frame(frame.f_back)
+
+
 def here() -> Site:
     """The place in the user's code that is being executed by this thread."""
-    lines = []
-    frame = users_frame(sys._getframe(1))
-    while frame is not None and len(lines) < _DEPTH and _OUTERMOST not in frame.f_code.co_filename:
-        lines.append((frame.f_code.co_filename, frame.f_lineno, frame.f_code.co_name))
-        frame = users_frame(frame.f_back)
-    return Site(tuple(lines))
+    frames = users_frames(sys._getframe(1), _DEPTH)
+    return Site(tuple((frame.f_code.co_filename, frame.f_lineno, frame.f_code.co_name) for frame in frames))

@@ -1,0 +1,328 @@
+"""``pyboy_guard``: an emulator of this process, watched so closely that misuse fails in every run."""
+
+from __future__ import annotations
+
+import _thread
+import shutil
+import sys
+import tempfile
+import threading
+from collections.abc import Callable
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from .accesses import Access, AccessLog
+from .launch import place_rom
+from .listeners import JpegSaves, LostExceptions
+from .locks import HeldLocks
+from .ordering import Order
+from .sites import Site, here, users_frame
+from .views import LiveViews
+
+READING_METHODS = frozenset(
+    {"game_area", "game_area_collision", "get_sprite", "get_sprite_by_tile_identifier", "get_tile", "save_state", "symbol_lookup"}
+)
+READING_PARTS = frozenset({"screen", "sound", "sgb", "rumble", "tilemap_background", "tilemap_window"})
+"""Parts whose methods only look; calling a method of any other part counts as a change."""
+
+_PREFIX = "pyboy_guard: "
+_MISUSE = "misuse"
+
+
+class PyBoyMisuse(pytest.fail.Exception, RuntimeError):
+    """The guarded emulator was about to be used in a way that crashes some runs; the call was not made.
+
+    The test fails with this report even if the exception is swallowed on its way.
+    """
+
+    def __init__(self, report: str) -> None:
+        super().__init__(report, pytrace=False)
+
+
+class GuardedPyBoy:
+    """A PyBoy behind PyBoy's own API, every use of which is judged first. ``boy.hand_over()`` says that this
+    thread is done with it for now, where threads agree by means that the guard cannot see (a plain flag).
+    """
+
+    def __init__(self, emulator: Any, guard: GuardFactory) -> None:
+        self._emulator = emulator
+        self._guard = guard
+        self._log = AccessLog()
+        self._mutex = _thread.RLock()
+        self._running: dict[int, Access] = {}
+        self._stopped_at: Site | None = None
+        self._views = LiveViews()
+        self.memory = GuardedPart(self, emulator.memory, "memory")
+        self.screen = GuardedScreen(self, emulator.screen, self._views)
+
+    # Judging
+
+    def use(self, operation: str, *, changes: bool, call: Callable[[], Any]) -> Any:
+        """Make *call* if this thread may do so now; for the parts, not for tests."""
+        access = self._judge(operation, changes=changes)
+        self._running[access.key] = access
+        try:
+            return call()
+        finally:
+            del self._running[access.key]
+
+    def _judge(self, operation: str, *, changes: bool) -> Access:
+        access = self._access(operation, changes=changes)
+        with self._mutex:
+            if self._stopped_at is not None:
+                self._guard.misused(_after_stop(access, self._stopped_at))
+            met = self._meets(access)
+            raced = met or self._log.conflict(access, self._guard.order.clock())
+            if raced is not None:
+                self._guard.misused(_race(raced, access, met=met is not None))
+            self._log.add(access, self._guard.order.clock())
+        return access
+
+    def _access(self, operation: str, *, changes: bool) -> Access:
+        order = self._guard.order
+        order.observe(self)  # what hand_over() told
+        key = order.key()
+        # A thread that is alone orders all it did before the next one starts: no lock of its matters.
+        shared = threading.active_count() > 1 or self._log.is_shared(key)
+        frame = users_frame(sys._getframe(2)) if shared else None
+        locks = self._guard.locks.of_caller(frame)
+        return Access(operation, changes, threading.current_thread().name, key, order.clock()[key], locks, here())
+
+    def _meets(self, access: Access) -> Access | None:
+        others = [other for key, other in list(self._running.items()) if key != access.key]
+        return next((other for other in others if other.changes or access.changes), None)
+
+    def hand_over(self) -> None:
+        """Tell the guard that whoever uses the emulator next may: ``boy.hand_over(); self.your_turn = True``."""
+        self._guard.order.publish(self)
+
+    # PyBoy's API
+
+    def tick(self, count: int = 1, render: bool = True, sound: bool = True) -> bool:
+        shared = self._views.frames_sharing_memory(self._emulator.frame_count if self._stopped_at is None else 0)
+        if shared:
+            self._guard.found("observations that were not copied", _shared_views(shared))
+        call = f"tick({count})"
+        return bool(self.use(call, changes=True, call=lambda: self._emulator.tick(count, render, sound)))
+
+    def stop(self, *arguments: Any, **keywords: Any) -> None:
+        """As PyBoy's; the second one does nothing. Views of the screen must be gone by now."""
+        if self._stopped_at is not None:
+            return
+        self.use("stop()", changes=True, call=lambda: self._emulator.stop(*arguments, **keywords))
+        self._stopped_at = here()
+        kept = self._views.alive()
+        if kept:
+            self._guard.found("screen views kept after stop()", _kept_views(kept, self._stopped_at))
+
+    def end(self) -> None:
+        """The test is over: whoever still uses the emulator is too late; for the fixture."""
+        if self._stopped_at is not None:
+            return
+        names = {thread.name for thread in threading.enumerate()}
+        order = self._guard.order
+        late = [use for use in self._log.unordered(order.key(), order.clock()) if use.thread in names]
+        if late:
+            self._guard.found("the test ended before its threads", _still_used(late[0]))
+        else:
+            self._emulator.stop(save=False)
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("_"):
+            raise AttributeError(name)
+        if callable(getattr(type(self._emulator), name, None)):
+            return self._method(name)
+        value = self.use(name, changes=False, call=lambda: getattr(self._emulator, name))
+        return value if _is_value(value) else GuardedPart(self, value, name)
+
+    def _method(self, name: str) -> Callable[..., Any]:
+        def guarded(*arguments: Any, **keywords: Any) -> Any:
+            method = getattr(self._emulator, name)
+            changes = name not in READING_METHODS
+            return self.use(f"{name}()", changes=changes, call=lambda: method(*arguments, **keywords))
+
+        return guarded
+
+    def __enter__(self) -> GuardedPyBoy:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.stop()
+
+
+class GuardedPart:
+    """A part of a guarded emulator (``memory``, ``tilemap_background``, ...), judged like the whole."""
+
+    def __init__(self, boy: GuardedPyBoy, part: Any, name: str) -> None:
+        self.__dict__.update(_boy=boy, _part=part, _name=name)
+
+    def _use(self, what: str, call: Callable[[], Any], *, changes: bool = False) -> Any:
+        return self._boy.use(f"{self._name}{what}", changes=changes, call=call)
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("_"):
+            raise AttributeError(name)
+        value = self._use(f".{name}", lambda: getattr(self._part, name))
+        if not callable(value):
+            return value
+
+        def guarded(*arguments: Any, **keywords: Any) -> Any:
+            changes = self._name not in READING_PARTS
+            return self._use(f".{name}()", lambda: value(*arguments, **keywords), changes=changes)
+
+        return guarded
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        self._use(f".{name} = ...", lambda: setattr(self._part, name, value), changes=True)
+
+    def __getitem__(self, key: Any) -> Any:
+        return self._use("[...]", lambda: self._part[key])
+
+    def __setitem__(self, key: Any, value: Any) -> None:
+        self._use("[...] = ...", lambda: self._part.__setitem__(key, value), changes=True)
+
+    def __len__(self) -> int:
+        return len(self._part)
+
+    def __repr__(self) -> str:
+        return repr(self._part)
+
+
+class GuardedScreen(GuardedPart):
+    """``boy.screen``, which remembers every view of the pixels that it gave out."""
+
+    def __init__(self, boy: GuardedPyBoy, screen: Any, views: LiveViews) -> None:
+        super().__init__(boy, screen, "screen")
+        self.__dict__["_views"] = views
+
+    @property
+    def ndarray(self) -> Any:
+        pixels, frame = self._look(".ndarray")
+        return self._views.array(pixels, frame)
+
+    @property
+    def image(self) -> Any:
+        pixels, frame = self._look(".image")
+        return self._views.image(pixels, frame)
+
+    @property
+    def raw_buffer(self) -> memoryview:
+        pixels, frame = self._look(".raw_buffer")
+        return memoryview(self._views.array(pixels, frame).reshape(-1))
+
+    def _look(self, what: str) -> tuple[Any, int]:
+        emulator = self._boy._emulator
+        return self._use(what, lambda: (self._part.ndarray, emulator.frame_count))  # type: ignore[no-any-return]
+
+
+class GuardFactory:
+    """What the ``pyboy_guard`` fixture gives: call it with a PyBoy, with a ROM and PyBoy's keywords, or with
+    nothing for the package's own ROM.
+
+    ``boy = pyboy_guard(PyBoy("game.gb", window="null"))``
+    """
+
+    def __init__(self) -> None:
+        self.order = Order()
+        self.locks = HeldLocks()
+        self._stack = ExitStack()
+        self._boys: list[GuardedPyBoy] = []
+        self._findings: dict[str, str] = {}
+
+    def __call__(self, emulator: Any = None, **options: Any) -> GuardedPyBoy:
+        from pyboy import PyBoy
+
+        if not isinstance(emulator, PyBoy):
+            directory = Path(tempfile.mkdtemp(prefix="rlstability-pyboy-"))
+            self._stack.callback(shutil.rmtree, directory, ignore_errors=True)
+            rom = place_rom(emulator, directory, cgb=bool(options.get("cgb")))
+            emulator = PyBoy(str(rom), **{"window": "null", "log_level": "ERROR", **options})
+        self._boys.append(GuardedPyBoy(emulator, self))
+        return self._boys[-1]
+
+    def misused(self, report: str) -> None:
+        """Refuse the call that is about to be made."""
+        self.found(_MISUSE, report)
+        raise PyBoyMisuse(f"{_PREFIX}{report}")
+
+    def found(self, kind: str, report: str) -> None:
+        """Remember the first finding of each *kind* for the end of the test."""
+        self._findings.setdefault(kind, report)
+
+    def report(self) -> str:
+        """Everything found that the test has not already failed with; empty when all is well."""
+        failure = getattr(sys, "last_value", None)
+        unseen = dict(self._findings)
+        if isinstance(failure, PyBoyMisuse):
+            unseen.pop(_MISUSE, None)
+        elif isinstance(failure, OSError):
+            unseen = {kind: text for kind, text in unseen.items() if str(failure) not in text}
+        return "\n\n".join(f"{_PREFIX}{text}" for text in unseen.values())
+
+    def __enter__(self) -> GuardFactory:
+        self._lost = self._stack.enter_context(LostExceptions())
+        self._jpegs = self._stack.enter_context(JpegSaves())
+        self._stack.enter_context(self.order)
+        self._stack.enter_context(self.locks)
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        for boy in self._boys:
+            boy.end()
+        self._stack.close()
+        for kind, text in [*self._lost.findings(PyBoyMisuse), *self._jpegs.findings()]:
+            self.found(kind, text)
+
+
+def _is_value(value: object) -> bool:
+    return value is None or isinstance(value, (bool, int, float, str, bytes, tuple, list, dict))
+
+
+def _described(use: Access) -> str:
+    locks = f"holding {len(use.locks)} lock(s)" if use.locks else "holding no lock"
+    place = "\n    ".join(str(use.site).split("\n"))
+    return f"  thread {use.thread!r}: {use.operation}, {locks}\n    {place}"
+
+
+def _race(earlier: Access, later: Access, *, met: bool) -> str:
+    if "stop()" in (earlier.operation, later.operation):
+        headline = "PyBoy is stopped while another thread may still use it"
+        advice = "join the thread (or take the common lock) before stop()"
+    elif met:
+        headline = "PyBoy is used by two threads at the same moment"
+        advice = "hold one lock around every use, or use forked_pyboy, which is safe from any thread"
+    else:
+        headline = "PyBoy is used from two threads that nothing keeps apart"
+        advice = "hold one lock around every use, or use forked_pyboy, which is safe from any thread"
+    uses = f"{_described(earlier)}\n{_described(later)}"
+    return f"{headline}\n{uses}\n  This crashes some runs and not others; the call was not made. To mend it: {advice}."
+
+
+def _after_stop(use: Access, stopped: Site) -> str:
+    return f"PyBoy is used after stop()\n{_described(use)}\n  stopped at {stopped.innermost}"
+
+
+def _still_used(use: Access) -> str:
+    return (
+        f"the test ended while another thread may still use PyBoy\n{_described(use)}\n"
+        "  Join the thread, then stop() the emulator."
+    )
+
+
+def _kept_views(kept: list[tuple[int, Site]], stopped: Site) -> str:
+    places = "\n".join(f"  taken at frame {frame}, {site.innermost}" for frame, site in kept)
+    return (
+        f"{len(kept)} view(s) of the screen outlived stop() at {stopped.innermost}\n{places}\n"
+        "  They show the emulator's own buffer. Keep screen.ndarray.copy() or screen.image.copy() instead."
+    )
+
+
+def _shared_views(shared: list[tuple[int, Site]]) -> str:
+    places = "\n".join(f"  frame {frame}, {site.innermost}" for frame, site in shared)
+    return (
+        f"observations of {len(shared)} different frames are one and the same memory\n{places}\n"
+        "  screen.ndarray is a buffer that every tick overwrites: all of them show the newest frame. Keep .copy()."
+    )

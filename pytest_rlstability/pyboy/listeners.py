@@ -1,0 +1,92 @@
+"""What gets lost on the way to the test: exceptions in hooks and threads, and screens that no JPEG can hold."""
+
+from __future__ import annotations
+
+import os
+import sys
+import threading
+import traceback
+from typing import Any
+
+from .sites import Site, here
+
+_REFUSED = "cannot write mode RGBA as JPEG"
+_ADVICE = f"{_REFUSED}: PyBoy's screen has an alpha channel and JPEG has none; save image.convert('RGB')"
+
+Finding = tuple[str, str]
+
+
+def _is_pyboys(unraisable: Any) -> bool:
+    return "pyboy" in f"{unraisable.object} {unraisable.err_msg}".lower()
+
+
+class LostExceptions:
+    """Collects what PyBoy swallows in its hooks and what ends a thread without anybody noticing."""
+
+    def __init__(self) -> None:
+        self._swallowed: list[str] = []
+        self._thread_deaths: list[tuple[type[BaseException], str, str]] = []
+
+    def __enter__(self) -> LostExceptions:
+        self._unraisable_before, self._thread_before = sys.unraisablehook, threading.excepthook
+        sys.unraisablehook, threading.excepthook = self._unraisable, self._thread_died
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        sys.unraisablehook, threading.excepthook = self._unraisable_before, self._thread_before
+
+    def _unraisable(self, unraisable: Any) -> None:
+        if not _is_pyboys(unraisable):
+            self._unraisable_before(unraisable)
+            return
+        trace = traceback.format_exception(unraisable.exc_type, unraisable.exc_value, unraisable.exc_traceback)
+        self._swallowed.append("".join(trace))
+
+    def _thread_died(self, death: Any) -> None:
+        name = death.thread.name if death.thread is not None else "unknown"
+        text = "".join(traceback.format_exception(death.exc_type, death.exc_value, death.exc_traceback))
+        self._thread_deaths.append((death.exc_type, name, text))
+
+    def findings(self, already_reported: type[BaseException]) -> list[Finding]:
+        """What to report; exceptions of the type *already_reported* are."""
+        found = [("hook", f"an exception was swallowed in a PyBoy hook\n{text}") for text in self._swallowed]
+        for kind, name, text in self._thread_deaths:
+            if not issubclass(kind, already_reported):
+                found.append((f"thread {name}", f"thread {name!r} died unnoticed\n{text}"))
+        return found
+
+
+class JpegSaves:
+    """Says what is wrong when an RGBA screen is saved as JPEG, and remembers it: capture loops tend to swallow
+    the error. A later save to the same place that works makes it good."""
+
+    def __init__(self) -> None:
+        self._refused: dict[str, Site] = {}
+
+    def __enter__(self) -> JpegSaves:
+        from PIL import Image
+
+        self._original = Image.Image.save
+        original, refused = self._original, self._refused
+
+        def save(image: Any, place: Any, *arguments: Any, **keywords: Any) -> None:
+            name = os.fspath(place) if isinstance(place, (str, os.PathLike)) else f"file object {id(place):#x}"
+            try:
+                original(image, place, *arguments, **keywords)
+            except OSError as error:
+                if _REFUSED not in str(error):
+                    raise
+                refused[str(name)] = here()
+                raise OSError(_ADVICE) from error
+            refused.pop(str(name), None)
+
+        Image.Image.save = save
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        from PIL import Image
+
+        Image.Image.save = self._original
+
+    def findings(self) -> list[Finding]:
+        return [(f"jpeg {name}", f"{_ADVICE}\n  {name}, at {site.innermost}") for name, site in self._refused.items()]

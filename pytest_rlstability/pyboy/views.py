@@ -1,0 +1,46 @@
+"""Which views of an emulator's screen buffer are still referenced, and from which frames."""
+
+from __future__ import annotations
+
+import weakref
+from typing import Any
+
+from .sites import Site, here
+from .wire import HEIGHT, WIDTH
+
+SHARED_FRAMES = 3
+"""Views of this many different frames at one time are taken for stored observations. Two are ordinary: one kept
+on purpose as a window on the live screen, and the observation that the next step replaces."""
+
+
+class LiveViews:
+    """Hands out views of a screen buffer, each with a root of its own: numpy keeps the root alive for as long
+    as any slice, reshape or image of it is."""
+
+    def __init__(self) -> None:
+        self._given: list[tuple[weakref.ref[Any], int, Site]] = []
+
+    def array(self, pixels: Any, frame: int) -> Any:
+        return self._root(pixels, frame).reshape(pixels.shape)
+
+    def image(self, pixels: Any, frame: int) -> Any:
+        from PIL import Image
+
+        return Image.frombuffer("RGBA", (WIDTH, HEIGHT), self._root(pixels, frame), "raw", "RGBA", 0, 1)
+
+    def _root(self, pixels: Any, frame: int) -> Any:
+        import numpy
+
+        root = numpy.frombuffer(memoryview(pixels), dtype=numpy.uint8)
+        self._given = [given for given in self._given if given[0]() is not None]
+        self._given.append((weakref.ref(root), frame, here()))
+        return root
+
+    def alive(self) -> list[tuple[int, Site]]:
+        """Frame and place of every view that somebody still holds."""
+        return [(frame, site) for reference, frame, site in self._given if reference() is not None]
+
+    def frames_sharing_memory(self, frame: int) -> list[tuple[int, Site]]:
+        """Views of so many different frames, up to *frame*, that they must be stored observations; else none."""
+        by_frame = {taken: (taken, site) for taken, site in self.alive() if taken <= frame}
+        return list(by_frame.values()) if len(by_frame) >= SHARED_FRAMES else []
