@@ -47,7 +47,10 @@ class Finding:
 
     @property
     def breaks(self) -> bool:
-        return any(effect in ("foreign", "raises", "segfaults") for effect in self.effects.values())
+        return any(map(self.breaks_on, self.effects))
+
+    def breaks_on(self, target: str) -> bool:
+        return self.effects.get(target, "fine") not in ("fine", "rebuilt")
 
     def lines(self) -> Iterator[str]:
         written = f", written by Python {self.writer}" if self.writer else ""
@@ -90,13 +93,7 @@ class Audit:
         return "custom_objects={" + ", ".join(f'"{entry}": {value}' for entry, value in values.items()) + "}"
 
     def text(self) -> str:
-        targets = ", ".join(self.targets)
-        if self.exit_code:
-            count = sum(finding.breaks for finding in self.findings)
-            verdict = f"{count} {'entry breaks' if count == 1 else 'entries break'} on Python {targets}"
-        else:
-            verdict = f"nothing breaks on Python {targets}"
-        lines = [f"{self.path}: {self.kind}; {verdict}"]
+        lines = [f"{self.path}: {self.kind}; {self._verdict()}"]
         if self.written_by:
             lines.append("written by: " + ", ".join(f"{name} {version}" for name, version in self.written_by.items()))
         for finding in self.findings:
@@ -107,6 +104,14 @@ class Audit:
         if self.notes:
             lines += ["", *(f"note: {note}" for note in self.notes)]
         return "\n".join(lines) + "\n"
+
+    def _verdict(self) -> str:
+        broken = [finding for finding in self.findings if finding.breaks]
+        if not broken:
+            return f"nothing breaks on Python {', '.join(self.targets)}"
+        entries = ", ".join(dict.fromkeys(finding.entry for finding in broken))
+        where = [target for target in self.targets if any(finding.breaks_on(target) for finding in broken)]
+        return f"{entries} {'breaks' if len(broken) == 1 else 'break'} on Python {', '.join(where)}"
 
     def to_dict(self) -> dict[str, object]:
         return {

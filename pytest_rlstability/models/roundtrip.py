@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import sys
+import tempfile
 import zipfile
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,8 @@ from pytest_rlstability.models.interpreters import Interpreter, lend_cloudpickle
 from pytest_rlstability.models.targets import Target, other_python, variations
 from pytest_rlstability.steps import Outcome, Step, run_steps
 
-_SUFFIX = {"sb3": ".zip", "vec_normalize": ".pkl", "buffer": ".pkl", "module": ".pt", "state_dict": ".pt"}
+SUFFIX = {"sb3": ".zip", "vec_normalize": ".pkl", "buffer": ".pkl", "module": ".pt", "state_dict": ".pt"}
+ARRAYS = "arrays.npz"
 _TIMEOUT = 180.0
 
 
@@ -108,8 +110,8 @@ class RoundTrip:
 
 
 @dataclass(frozen=True)
-class _Saved:
-    """A saved model, and what it was when it was saved."""
+class Saved:
+    """A saved model, and what it was when it was saved; *draw* observations are drawn from it if none are there."""
 
     kind: str
     algorithm: str
@@ -119,7 +121,7 @@ class _Saved:
     arrays: Mapping[str, Any]
     facts: Mapping[str, Any]
     directory: Path
-    learn: bool = field(default=True)
+    draw: int = 0
 
 
 def round_trip(
@@ -145,15 +147,31 @@ def round_trip(
         chosen = others
     else:
         chosen = [*(variations(*_machine()) if targets is None else targets), *others]
-    steps = [_step(target, saved, index) for index, target in enumerate(chosen)]
-    outcomes = run_steps(steps, on_end=on_end)
-    trips = _judge(chosen, outcomes, saved)
-    return RoundTrip(saved.kind, audited, trips, portable)
+    trips = travel(chosen, saved, on_end)
+    parts = [part for trip in trips if not trip.passed for part in trip.target.parts]
+    if parts:
+        trips += [trip for trip in travel([chosen[0], *parts], saved, on_end)[1:] if not trip.passed]
+    return RoundTrip(saved.kind, audited, tuple(_blame(trips)), portable)
 
 
-def _save(model: Any, observations: Any, directory: Path) -> _Saved:
+def travel(targets: Sequence[Target], saved: Saved, on_end: Callable[[Outcome], None] | None = None) -> list[Trip]:
+    """Load the file on each of *targets*; the first one is what the others must learn the same as."""
+    directories = [Path(tempfile.mkdtemp(prefix="target-", dir=saved.directory)) for _ in targets]
+    steps = [step_for(target, saved, where) for target, where in zip(targets, directories, strict=True)]
+    return _judge(targets, run_steps(steps, on_end=on_end), saved, directories)
+
+
+def _blame(trips: Sequence[Trip]) -> Iterator[Trip]:
+    """Leave out a failed group of conditions when one of its parts was found to fail alone."""
+    failed = {trip.target.name for trip in trips if not trip.passed}
+    for trip in trips:
+        if not any(part.name in failed for part in trip.target.parts):
+            yield trip
+
+
+def _save(model: Any, observations: Any, directory: Path) -> Saved:
     kind = worker.kind_of(model)
-    path = directory / f"model{_SUFFIX[kind]}"
+    path = directory / f"model{SUFFIX[kind]}"
     worker.save(model, str(path))
     arrays, facts = worker.snapshot(model, observations)
     statistics = ""
@@ -165,7 +183,7 @@ def _save(model: Any, observations: Any, directory: Path) -> _Saved:
     stored = directory / "observations.npz"
     worker.write_observations(observations, str(stored))
     algorithm = f"{type(model).__module__}:{type(model).__qualname__}" if kind == "sb3" else ""
-    return _Saved(kind, algorithm, path, statistics, stored, arrays, facts, directory)
+    return Saved(kind, algorithm, path, statistics, stored, arrays, facts, directory)
 
 
 def _machine() -> tuple[int, bool]:
@@ -174,11 +192,10 @@ def _machine() -> tuple[int, bool]:
     return (torch.get_num_threads(), torch.cuda.is_available()) if torch is not None else (1, False)
 
 
-def _step(target: Target, saved: _Saved, index: int) -> Step:
+def step_for(target: Target, saved: Saved, directory: Path) -> Step:
+    """The step that loads *saved* on *target*, and leaves what it found in *directory*."""
     if target.values_only:
         return _values_step(target, saved)
-    directory = saved.directory / f"target-{index}"
-    directory.mkdir()
     environment = dict(target.environment)
     if target.elsewhere:
         environment |= {"HOME": str(directory), "USERPROFILE": str(directory), "TMPDIR": str(directory)}
@@ -190,9 +207,9 @@ def _step(target: Target, saved: _Saved, index: int) -> Step:
             "kind": saved.kind,
             "algorithm": saved.algorithm,
             "observations": str(saved.observations),
-            "arrays": str(_arrays_file(saved, index)),
+            "arrays": str(directory / ARRAYS),
             "statistics": saved.statistics,
-            "learn": saved.learn,
+            "draw": saved.draw,
         },
         python=target.interpreter.executable if target.interpreter else sys.executable,
         timeout=_TIMEOUT,
@@ -203,11 +220,7 @@ def _step(target: Target, saved: _Saved, index: int) -> Step:
     )
 
 
-def _arrays_file(saved: _Saved, index: int) -> Path:
-    return saved.directory / f"arrays-{index}.npz"
-
-
-def _values_step(target: Target, saved: _Saved) -> Step:
+def _values_step(target: Target, saved: Saved) -> Step:
     assert target.interpreter is not None
     lent = lend_cloudpickle(saved.directory / "lent")
     if saved.kind != "sb3":
@@ -223,23 +236,26 @@ def _values_step(target: Target, saved: _Saved) -> Step:
     )
 
 
-def _judge(targets: Sequence[Target], outcomes: Sequence[Outcome], saved: _Saved) -> tuple[Trip, ...]:
+def _judge(
+    targets: Sequence[Target], outcomes: Sequence[Outcome], saved: Saved, directories: Sequence[Path]
+) -> list[Trip]:
     learned: Mapping[str, Any] | None = None
     trips = []
-    for index, (target, outcome) in enumerate(zip(targets, outcomes, strict=True)):
+    for target, outcome, directory in zip(targets, outcomes, directories, strict=True):
         if outcome.ending != "ok":
             trips.append(Trip(target, outcome))
         elif target.values_only:
             trips.append(_judge_values(target, outcome, saved))
         else:
-            arrays = _read_arrays(_arrays_file(saved, index))
-            trips.append(_judge_model(target, outcome, arrays, saved, learned))
+            arrays = read_arrays(directory / ARRAYS)
+            trips.append(judge_model(target, outcome, arrays, saved, learned))
             if target.exact and learned is None:
                 learned = arrays
-    return tuple(trips)
+    return trips
 
 
-def _read_arrays(path: Path) -> dict[str, Any]:
+def read_arrays(path: Path) -> dict[str, Any]:
+    """The arrays that a target wrote, or nothing if it did not get that far."""
     import numpy
 
     try:
@@ -249,9 +265,10 @@ def _read_arrays(path: Path) -> dict[str, Any]:
         return {}
 
 
-def _judge_model(
-    target: Target, outcome: Outcome, arrays: Mapping[str, Any], saved: _Saved, learned: Mapping[str, Any] | None
+def judge_model(
+    target: Target, outcome: Outcome, arrays: Mapping[str, Any], saved: Saved, learned: Mapping[str, Any] | None = None
 ) -> Trip:
+    """Compare what came back with what was saved, and with what another target *learned* from the same file."""
     facts = outcome.result
     found = [f"{name} could not be loaded; SB3 put its own default in its place" for name in facts["substituted"]]
     found += fact_differences(saved.facts, facts)
@@ -269,7 +286,7 @@ def _below(arrays: Mapping[str, Any], prefix: str) -> dict[str, Any]:
     return {name: array for name, array in arrays.items() if name.startswith(prefix)}
 
 
-def _judge_values(target: Target, outcome: Outcome, saved: _Saved) -> Trip:
+def _judge_values(target: Target, outcome: Outcome, saved: Saved) -> Trip:
     if outcome.result is None:
         return Trip(target, outcome, notes=("audited only: torch and Stable-Baselines3 are not installed there",))
     result = outcome.result

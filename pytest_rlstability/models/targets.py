@@ -16,13 +16,18 @@ _NO_GPU = {"CUDA_VISIBLE_DEVICES": "", "HIP_VISIBLE_DEVICES": "", "ROCR_VISIBLE_
 
 @dataclass(frozen=True)
 class Target:
-    """One set of conditions. *exact*: predictions must be the same bit for bit, else within the tolerance."""
+    """One set of conditions. *exact*: predictions must be the same bit for bit, else within the tolerance.
+
+    A target with *parts* has all their conditions at once; when it fails, each part is tried alone to find out which
+    one it was.
+    """
 
     name: str
     exact: bool = True
     environment: Mapping[str, str | None] = field(default_factory=dict)
     elsewhere: bool = False
     interpreter: Interpreter | None = None
+    parts: tuple[Target, ...] = ()
 
     @property
     def values_only(self) -> bool:
@@ -31,18 +36,33 @@ class Target:
 
 
 def variations(threads: int, has_gpu: bool) -> list[Target]:
-    """This Python as it is, then with one condition changed at a time."""
+    """This Python as it is, then under changed conditions: as few processes as can tell, since each imports torch."""
     same = {name: str(threads) for name in _THREADS}
-    here = Target("this Python", not has_gpu, same)
-    targets = [
+    exact = not has_gpu
+    less = [
         Target("no AVX", False, {**same, **without_avx()}),
         Target("one thread", False, dict.fromkeys(_THREADS, "1")),
-        Target("other hash seed", not has_gpu, {**same, "PYTHONHASHSEED": _other_hash_seed()}),
-        Target("other directory, home and locale", not has_gpu, {**same, **_other_locale()}, elsewhere=True),
     ]
     if has_gpu:
-        targets.insert(0, Target("CPU only", False, {**same, **_NO_GPU}))
-    return [here, *targets]
+        less.insert(0, Target("CPU only", False, {**same, **_NO_GPU}))
+    away = [
+        Target("other hash seed", exact, {**same, "PYTHONHASHSEED": _other_hash_seed()}),
+        Target("other directory, home and locale", exact, {**same, **_other_locale()}, elsewhere=True),
+    ]
+    return [Target("this Python", exact, same), _together(less), _together(away)]
+
+
+def _together(parts: list[Target]) -> Target:
+    environment: dict[str, str | None] = {}
+    for part in parts:
+        environment |= part.environment
+    return Target(
+        ", ".join(part.name for part in parts),
+        all(part.exact for part in parts),
+        environment,
+        any(part.elsewhere for part in parts),
+        parts=tuple(parts),
+    )
 
 
 def other_python(interpreter: Interpreter) -> Target:

@@ -7,6 +7,7 @@ library, numpy, and torch and Stable-Baselines3 where the model needs them.
 from __future__ import annotations
 
 import pickle
+import platform
 import re
 import sys
 import warnings
@@ -100,9 +101,12 @@ def snapshot(model: Any, observations: Any) -> tuple[Arrays, Facts]:
 
 
 def check(
-    *, path: str, kind: str, algorithm: str, observations: str, arrays: str, statistics: str, learn: bool
+    *, path: str, kind: str, algorithm: str, observations: str, arrays: str, statistics: str, draw: int
 ) -> dict[str, Any]:
-    """In the fresh interpreter: load, predict, call the schedules, learn; the arrays go to the file *arrays*."""
+    """In the fresh interpreter: load, predict, call the schedules, learn; the arrays go to the file *arrays*.
+
+    With *draw*, that many observations are drawn from the model's space and written to the file *observations*.
+    """
     import numpy
 
     with warnings.catch_warnings(record=True) as caught:
@@ -110,19 +114,21 @@ def check(
         print("loading the file", flush=True)
         model = load(path, kind, algorithm)
     substituted = [match[1] for match in (_SUBSTITUTED.search(str(entry.message)) for entry in caught) if match]
+    if draw:
+        write_observations(_draw(model.observation_space, draw), observations)
     print("predicting and calling the schedules", flush=True)
     taken, facts = snapshot(model, read_observations(observations))
     if statistics:
         print("loading the normalisation statistics", flush=True)
         snapshot_normalisation(load(statistics, "vec_normalize", ""), "normalisation", taken, facts)
     not_learned = "nothing to learn with"
-    if kind == "sb3" and learn:
+    if kind == "sb3":
         print("learning one rollout", flush=True)
         not_learned = _learn(path, algorithm, model, taken)
     numpy.savez(arrays, **taken)
     facts["substituted"] = [name for name in substituted if name not in REBUILT]
     facts["not_learned"] = not_learned
-    facts["versions"] = _versions()
+    facts["machine"] = _machine()
     return facts
 
 
@@ -149,17 +155,15 @@ def read_observations(path: str) -> Any:
         return {key.partition("/")[2]: stored[key] for key in stored.files}
 
 
-def sample_observations(path: str, algorithm: str, observations: str, count: int, seed: int) -> None:
-    """In a fresh interpreter: draw *count* observations from the saved model's observation space."""
+def _draw(space: Any, count: int) -> Any:
+    """*count* observations from *space*, the same everywhere."""
     import numpy
 
-    space = load(path, "sb3", algorithm).observation_space
-    space.seed(seed)
+    space.seed(0)
     samples = [space.sample() for _ in range(count)]
     if isinstance(samples[0], Mapping):
-        write_observations({key: numpy.stack([sample[key] for sample in samples]) for key in samples[0]}, observations)
-    else:
-        write_observations(numpy.stack(samples), observations)
+        return {key: numpy.stack([sample[key] for sample in samples]) for key in samples[0]}
+    return numpy.stack(samples)
 
 
 def _algorithm(name: str) -> Any:
@@ -340,7 +344,16 @@ def _numpy(value: Any) -> Any:
     return array
 
 
-def _versions() -> dict[str, str]:
-    names = ("torch", "stable_baselines3", "numpy", "gymnasium")
+def _machine() -> dict[str, str]:
+    """What predictions may depend on: versions, processor and the instructions torch chose."""
+    names = ("torch", "stable_baselines3", "sb3_contrib", "numpy", "gymnasium")
     found = {name: str(getattr(sys.modules.get(name), "__version__", "")) for name in names}
-    return {"python": sys.version.split()[0], **{name: version for name, version in found.items() if version}}
+    torch = sys.modules.get("torch")
+    capability = torch.backends.cpu.get_cpu_capability() if torch is not None else ""
+    return {
+        "python": platform.python_version(),
+        "system": platform.platform(),
+        "processor": platform.machine(),
+        "capability": capability,
+        **{name: version for name, version in found.items() if version},
+    }

@@ -1,0 +1,238 @@
+"""A model, observations and what it predicts from them, in one file: made on one machine, checked on another."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import shutil
+import tempfile
+import zipfile
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from pytest_rlstability.models import worker
+from pytest_rlstability.models.archive import RefusedError, open_archive, read_entry
+from pytest_rlstability.models.audit import Audit, audit
+from pytest_rlstability.models.contents import Contents, read_contents
+from pytest_rlstability.models.pickles import Group
+from pytest_rlstability.models.roundtrip import ARRAYS, SUFFIX, Saved, Trip, judge_model, read_arrays, step_for
+from pytest_rlstability.models.sb3 import algorithm_of
+from pytest_rlstability.models.targets import Target
+from pytest_rlstability.steps import Outcome, run_step
+
+SCHEMA = 1
+_KINDS = {"SB3 model": "sb3", "VecNormalize statistics": "vec_normalize", "replay buffer": "buffer"}
+_HERE = Target("this machine")
+_OBSERVATIONS, _EXPECTED, _STATISTICS, _DESCRIPTION = (
+    "observations.npz",
+    "expected.npz",
+    "statistics.pkl",
+    "bundle.json",
+)
+# Where one of these differs, predictions may differ in their last digits.
+_DECIDES_BITS = ("python", "processor", "capability", "torch", "numpy")
+
+
+class PackingError(Exception):
+    """The model cannot be packed because it does not even work here; the message is the report."""
+
+
+@dataclass(frozen=True)
+class Verification:
+    """How a bundle fared on this machine."""
+
+    description: Mapping[str, Any]
+    audit: Audit
+    trip: Trip
+
+    @property
+    def passed(self) -> bool:
+        return self.trip.passed and not self.audit.exit_code
+
+    def text(self) -> str:
+        there, here = self.description["machine"], (self.trip.outcome.result or {}).get("machine", {})
+        how = "bit for bit" if self.trip.target.exact else "within the tolerance"
+        lines = [f"{'ok' if self.passed else 'FAILED'}: {self.trip.line()}", f"compared {how}"]
+        changed = [name for name in there if here.get(name, there[name]) != there[name]]
+        lines += [f"  {name}: packed on {there[name]}, here {here[name]}" for name in changed]
+        lines += [f"  {line}" for line in self.trip.differences[1:]]
+        if self.trip.outcome.stack:
+            lines += ["", self.trip.outcome.stack.rstrip()]
+        if self.audit.exit_code or not self.trip.passed:
+            lines += ["", self.audit.text().rstrip()]
+        return "\n".join(lines) + "\n"
+
+
+def pack(
+    model: Path,
+    out: Path,
+    *,
+    observations: Path | None = None,
+    statistics: Path | None = None,
+    algorithm: str = "",
+    count: int = 16,
+) -> dict[str, Any]:
+    """Write the bundle *out* for the saved *model* and give its description.
+
+    Observations are drawn from an SB3 model's own space unless given (``.npy`` or ``.npz``); ``expected`` is what a
+    fresh process on this machine predicts from them, after it has also learned a rollout.
+    """
+    contents = read_contents(model)
+    if statistics is not None:
+        read_contents(statistics)
+    kind = _kind(contents)
+    chosen = algorithm or (algorithm_of(contents.settings) if kind == "sb3" else "")
+    if chosen is None:
+        raise RefusedError("the file does not say which algorithm wrote it: name it with --algorithm module:class")
+    with tempfile.TemporaryDirectory(prefix="rlstability-pack-") as temporary:
+        directory = Path(temporary)
+        saved = Saved(
+            kind=kind,
+            algorithm=chosen,
+            path=model.resolve(),
+            statistics=str(statistics.resolve()) if statistics else "",
+            observations=directory / _OBSERVATIONS,
+            arrays={},
+            facts={},
+            directory=directory,
+            draw=count if kind == "sb3" and observations is None else 0,
+        )
+        worker.write_observations(_read_observations(observations), str(saved.observations))
+        outcome = run_step(step_for(_HERE, saved, directory))
+        _require(outcome, model)
+        files = {f"model{SUFFIX[kind]}": saved.path, _OBSERVATIONS: saved.observations, _EXPECTED: directory / ARRAYS}
+        if statistics is not None:
+            files[_STATISTICS] = statistics
+        description = {
+            "schema": SCHEMA,
+            "kind": kind,
+            "algorithm": chosen,
+            "source": model.name,
+            "facts": {name: value for name, value in outcome.result.items() if name != "machine"},
+            "machine": outcome.result["machine"],
+            "sha256": {name: _digest(path) for name, path in files.items()},
+        }
+        _write_bundle(out, description, files)
+    return description
+
+
+def verify(bundle: Path) -> Verification:
+    """Load the model of *bundle* in a fresh process here and compare it with what was packed.
+
+    `RefusedError` when the bundle is damaged, is none, or holds a hostile file: nothing is loaded then.
+    """
+    with tempfile.TemporaryDirectory(prefix="rlstability-verify-") as temporary:
+        directory = Path(temporary)
+        description = _unpack(bundle, directory)
+        kind = description["kind"]
+        path = directory / f"model{SUFFIX[kind]}"
+        audited = audit(path)
+        statistics = directory / _STATISTICS
+        if statistics.exists():
+            read_contents(statistics)
+        expected = {name: array for name, array in read_arrays(directory / _EXPECTED).items() if name[:8] != "learned/"}
+        saved = Saved(
+            kind=kind,
+            algorithm=description["algorithm"],
+            path=path,
+            statistics=str(statistics) if statistics.exists() else "",
+            observations=directory / _OBSERVATIONS,
+            arrays=expected,
+            facts=description["facts"],
+            directory=directory,
+        )
+        outcome = run_step(step_for(_HERE, saved, directory))
+        if outcome.ending != "ok":
+            return Verification(description, audited, Trip(_HERE, outcome))
+        target = replace(_HERE, exact=_computes_alike(description["machine"], outcome.result["machine"]))
+        trip = judge_model(target, outcome, read_arrays(directory / ARRAYS), saved)
+        return Verification(description, audited, trip)
+
+
+def _kind(contents: Contents) -> str:
+    if contents.kind in _KINDS:
+        return _KINDS[contents.kind]
+    if contents.kind != "torch file":
+        raise RefusedError(f"a {contents.kind} cannot be packed: it is no model, statistics or buffer")
+    value = contents.parts[0].reading.value
+    is_mapping = isinstance(value, Group) or getattr(getattr(value, "function", None), "name", "") == "OrderedDict"
+    return "state_dict" if is_mapping else "module"
+
+
+def _read_observations(given: Path | None) -> Any:
+    import numpy
+
+    if given is None:
+        return None
+    try:
+        loaded = numpy.load(given, allow_pickle=False)
+    except (OSError, ValueError) as error:
+        raise RefusedError(f"{given} holds no observations that can be read: {error}") from error
+    return loaded if hasattr(loaded, "shape") else dict(loaded)
+
+
+def _require(outcome: Outcome, model: Path) -> None:
+    trip = Trip(_HERE, outcome)
+    if not trip.passed:
+        raise PackingError(f"the model does not work on {trip.line()}\n{outcome.stack}\n{audit(model).text()}")
+    if outcome.result["substituted"]:
+        names = ", ".join(outcome.result["substituted"])
+        raise PackingError(
+            f"the model does not work here: SB3 put defaults in the place of {names}\n{audit(model).text()}"
+        )
+
+
+def _digest(path: Path) -> str:
+    with open(path, "rb") as stream:
+        digest = hashlib.sha256()
+        while block := stream.read(2**20):
+            digest.update(block)
+    return digest.hexdigest()
+
+
+def _write_bundle(out: Path, description: Mapping[str, Any], files: Mapping[str, Path]) -> None:
+    partial = out.with_name(out.name + ".part")
+    with zipfile.ZipFile(partial, "w") as archive:
+        archive.writestr(_DESCRIPTION, json.dumps(description, indent=2))
+        for name, path in files.items():
+            archive.write(path, name)
+    partial.replace(out)
+
+
+def _unpack(bundle: Path, directory: Path) -> dict[str, Any]:
+    """Copy the files the description names, under the names this module gives them, after checking each digest."""
+    with open_archive(bundle, bundle.name) as archive:
+        if _DESCRIPTION not in archive.namelist():
+            raise RefusedError(
+                f"{bundle.name} is no bundle (no {_DESCRIPTION!r} entry): make one with rlstability pack"
+            )
+        description = _description(read_entry(archive, _DESCRIPTION))
+        known = {f"model{SUFFIX[description['kind']]}", _OBSERVATIONS, _EXPECTED, _STATISTICS}
+        for name, digest in description["sha256"].items():
+            if name not in known or name not in archive.namelist():
+                raise RefusedError(f"{bundle.name} names a file {name!r} that it does not hold or should not")
+            with archive.open(name) as source, open(directory / name, "wb") as target:
+                shutil.copyfileobj(source, target)
+            if _digest(directory / name) != digest:
+                raise RefusedError(f"{name!r} in {bundle.name} is not what was packed: the bundle is damaged")
+    return description
+
+
+def _description(data: bytes) -> dict[str, Any]:
+    try:
+        description = json.loads(data)
+        complete = description["schema"] == SCHEMA and description["kind"] in SUFFIX
+        complete = complete and {"algorithm", "facts", "machine", "sha256"} <= description.keys()
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+        raise RefusedError(f"{_DESCRIPTION!r} cannot be read: {error}") from error
+    if not complete:
+        raise RefusedError(f"{_DESCRIPTION!r} is of a kind or schema that this version does not know")
+    found: dict[str, Any] = description
+    return found
+
+
+def _computes_alike(packed_on: Mapping[str, str], here: Mapping[str, str]) -> bool:
+    """Whether both machines compute with the same code on the same instructions."""
+    return all(here.get(name) == packed_on.get(name) for name in _DECIDES_BITS)
