@@ -1,0 +1,189 @@
+"""A chaos proxy is its test's guest: quiet while idle, gone afterwards, whatever happened to the test."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import textwrap
+import threading
+import time
+from pathlib import Path
+
+import psutil
+import pytest
+
+from pytest_rlstability.proxy.handle import ChaosProxy
+
+linux_only = pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
+
+
+@pytest.fixture
+def listener():
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        yield listener
+
+
+def test_nothing_is_left_after_close(listener: socket.socket) -> None:
+    before = psutil.Process()
+    descriptors, threads = before.num_fds(), threading.active_count()
+    with ChaosProxy(*listener.getsockname()) as proxy:
+        proxy.add("stall")
+        clients = [socket.create_connection((proxy.host, proxy.port)) for _ in range(5)]
+        process, port = psutil.Process(proxy.pid), proxy.port
+    for client in clients:
+        client.close()
+    assert not process.is_running()
+    assert psutil.Process().num_fds() == descriptors
+    assert threading.active_count() == threads
+    with pytest.raises(ConnectionRefusedError):
+        socket.create_connection(("127.0.0.1", port))
+    assert proxy.stats.connections == 5
+
+
+def test_the_fixture_ends_its_proxies(pytester: pytest.Pytester) -> None:
+    pytester.makepyfile(
+        """
+        import psutil, socket
+        started = []
+
+        def test_first(chaos_proxy):
+            with socket.create_server(("127.0.0.1", 0)) as listener:
+                started.extend(psutil.Process(chaos_proxy(*listener.getsockname()).pid) for _ in range(2))
+                assert all(process.is_running() for process in started)
+            assert 0, "a failing test must not leave them behind"
+
+        def test_second():
+            assert len(started) == 2
+            assert not any(process.is_running() for process in started)
+        """
+    )
+    result = pytester.runpytest_subprocess("-p", "no:cacheprovider")
+    result.assert_outcomes(passed=1, failed=1)
+
+
+@linux_only
+def test_it_dies_with_a_test_that_is_killed_while_a_forked_worker_lives(listener: socket.socket) -> None:
+    script = """
+        import os, sys, time
+        from pytest_rlstability.proxy.handle import ChaosProxy
+        proxy = ChaosProxy("127.0.0.1", int(sys.argv[1]))
+        worker = os.fork()  # holds a copy of the control line
+        if worker == 0:
+            time.sleep(60)
+            os._exit(0)
+        print(proxy.pid, worker, flush=True)
+        os.kill(os.getpid(), 9)
+    """
+    port = str(listener.getsockname()[1])
+    command = [sys.executable, "-c", textwrap.dedent(script), port]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, cwd=Path(__file__).parents[2]) as owner:
+        assert owner.stdout is not None
+        proxy, worker = map(psutil.Process, map(int, owner.stdout.readline().split()))
+        try:
+            while not _has_ended(proxy):
+                time.sleep(0.02)
+            assert worker.is_running()
+        finally:
+            worker.kill()
+
+
+@linux_only
+def test_a_reset_is_real_although_a_forked_worker_lives(listener: socket.socket) -> None:
+    """A proxy inside the test's process would lend its sockets to the worker, and closing them would send nothing."""
+    with ChaosProxy(*listener.getsockname()) as proxy:
+        proxy.add("reset", after_bytes=3)
+        with socket.create_connection((proxy.host, proxy.port), timeout=30) as client:
+            server, _ = listener.accept()
+            worker = os.fork()
+            if worker == 0:
+                time.sleep(60)
+                os._exit(0)
+            try:
+                server.sendall(b"answer")
+                assert client.recv(100) == b"ans"
+                with pytest.raises(ConnectionResetError):
+                    client.recv(100)
+            finally:
+                server.close()
+                os.kill(worker, signal.SIGKILL)
+                os.waitpid(worker, 0)
+
+
+@linux_only
+def test_idle_it_never_wakes(listener: socket.socket) -> None:
+    """A stalled test is told by the stillness of its processes: the proxy must not disturb it."""
+    with ChaosProxy(*listener.getsockname()) as proxy:
+        proxy.add("stall")
+        with socket.create_connection((proxy.host, proxy.port), timeout=30):
+            server, _ = listener.accept()
+            with server:
+                server.sendall(b"never arrives")
+                process = psutil.Process(proxy.pid)
+                while proxy.stats.stall == 0:
+                    pass
+                _wait_until_asleep(process)
+                before = process.num_ctx_switches(), process.cpu_times()
+                time.sleep(1)
+                assert (process.num_ctx_switches(), process.cpu_times()) == before
+
+
+def test_a_proxy_that_died_is_our_error_not_the_tests(listener: socket.socket) -> None:
+    proxy = ChaosProxy(*listener.getsockname())
+    psutil.Process(proxy.pid).kill()
+    with pytest.raises(RuntimeError, match=r"the chaos proxy's process \(pid \d+\) ended with status -9"):
+        proxy.add("reset")
+    with pytest.raises(RuntimeError, match="not a failure of the code under test"):
+        proxy.close()
+
+
+@linux_only
+def test_a_thousand_faults_leave_no_descriptor(listener: socket.socket) -> None:
+    with ChaosProxy(*listener.getsockname()) as proxy:
+        process = psutil.Process(proxy.pid)
+        proxy.add("reset")
+        before = process.num_fds()
+        for _ in range(1000):
+            with socket.create_connection((proxy.host, proxy.port), timeout=30) as client:
+                server, _ = listener.accept()
+                with server:
+                    server.sendall(b"answer")
+                    with pytest.raises(ConnectionResetError):
+                        client.recv(100)
+        assert proxy.stats.reset == 1000
+        assert process.num_fds() == before
+
+
+@linux_only
+def test_a_client_that_gives_up_on_a_stall_is_let_go(listener: socket.socket) -> None:
+    with ChaosProxy(*listener.getsockname()) as proxy:
+        process = psutil.Process(proxy.pid)
+        proxy.add("stall")
+        before = process.num_fds()
+        with socket.create_connection((proxy.host, proxy.port), timeout=30):
+            server, _ = listener.accept()
+            server.sendall(b"answer")
+            while proxy.stats.stall == 0:
+                pass
+        server.settimeout(30)
+        assert server.recv(100) == b"", "the server hears of it at once"
+        while process.num_fds() > before:  # the connection itself is kept a few seconds: a half-close looks the same
+            time.sleep(0.05)
+        server.close()
+
+
+def _wait_until_asleep(process: psutil.Process) -> None:
+    switches = -1
+    while switches != process.num_ctx_switches().voluntary:
+        switches = process.num_ctx_switches().voluntary
+        time.sleep(0.1)
+
+
+def _has_ended(process: psutil.Process) -> bool:
+    """Orphans may stay zombies where nobody reaps them, as in a container."""
+    try:
+        return bool(process.status() == psutil.STATUS_ZOMBIE)
+    except psutil.NoSuchProcess:
+        return True
