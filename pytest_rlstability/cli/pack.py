@@ -39,6 +39,9 @@ def run(arguments: argparse.Namespace) -> int:
     except PackingError as error:
         print(error, file=sys.stderr)
         return 1
+    except OSError as error:
+        print(f"cannot write {arguments.out}: {error.strerror or error}", file=sys.stderr)
+        return 2
     algorithm = description["algorithm"].rpartition(":")[2] or description["kind"]
     print(f"packed {arguments.model.name} ({algorithm}) into {arguments.out}")
     print(f"check it on another machine: rlstability verify {arguments.out.name}")

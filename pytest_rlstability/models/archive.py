@@ -68,6 +68,9 @@ def _check_directory(archive: zipfile.ZipFile, name: str) -> None:
     entries = archive.infolist()
     if len(entries) > _MAX_ENTRIES:
         raise RefusedError(f"{name} has {len(entries)} entries; no saved model has more than {_MAX_ENTRIES}")
+    # A zip of zips that was cut short ends in a whole directory of an inner one, and would pass for that.
+    if entries and min(entry.header_offset for entry in entries) > 0:
+        raise RefusedError(f"{name} is not a whole zip file: it begins with something its directory does not list")
     seen: set[str] = set()
     for entry in entries:
         _check_entry(entry)

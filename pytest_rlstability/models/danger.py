@@ -40,10 +40,9 @@ def refuse_danger(reading: Reading, where: str) -> None:
 
 
 def _is_dangerous(name: Name) -> bool:
-    module = "builtins" if name.module == "__builtin__" else name.module
-    if module.partition(".")[0] in _MODULES or f"{module}.{name.name}" in _NAMES:
+    if name.module.partition(".")[0] in _MODULES or str(name) in _NAMES:
         return True
-    return any(_is_dangerous_attribute(part) for part in name.name.split(".")) and module != "builtins"
+    return any(map(_is_dangerous_attribute, name.name.split(".")))
 
 
 def _is_dangerous_attribute(name: str) -> bool:
@@ -52,8 +51,7 @@ def _is_dangerous_attribute(name: str) -> bool:
 
 
 def _spoken(name: Name) -> str:
-    module = {"posix": "os", "nt": "os", "__builtin__": "builtins"}.get(name.module, name.module)
-    return f"{module}.{name.name}"
+    return f"os.{name.name}" if name.module in ("posix", "nt") else str(name)
 
 
 def _refuse_call(call: Call, where: str) -> None:
@@ -61,7 +59,7 @@ def _refuse_call(call: Call, where: str) -> None:
         raise RefusedError(
             f"{where} would call a function it carries as soon as it is loaded; this is not read further"
         )
-    if call.function in (Name("builtins", "getattr"), Name("__builtin__", "getattr")):
+    if call.function == Name("builtins", "getattr"):
         taken = items(call.arguments)
         attribute = taken[1] if len(taken) > 1 else None
         # Bound methods are pickled as getattr(object, "name"): that and no more is let through.

@@ -7,6 +7,7 @@ tree that shows every function and class the pickle refers to, every call it wou
 from __future__ import annotations
 
 import pickletools
+from _compat_pickle import IMPORT_MAPPING, NAME_MAPPING
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from io import BytesIO
@@ -121,6 +122,7 @@ class _Machine:
     """The unpickler's stack and memo, with stand-ins for everything it would import, call or build."""
 
     def __init__(self) -> None:
+        self.protocol = 0
         self.stack: list[Any] = []
         self.memo: dict[int, Any] = {}
         self.names: list[Name] = []
@@ -170,6 +172,8 @@ class _Machine:
     def push_name(self, module: Any, name: Any) -> None:
         if not isinstance(module, str) or not isinstance(name, str):
             raise RefusedError("a pickle that computes the name of what it imports is not read further")
+        if self.protocol < 3:  # written for Python 2: the unpickler translates the names it used
+            module, name = NAME_MAPPING.get((module, name), (IMPORT_MAPPING.get(module, module), name))
         found = Name(module, name)
         self.names.append(found)
         self.stack.append(found)
@@ -235,9 +239,10 @@ class _Machine:
         self.memo[len(self.memo) if index is None else int(index)] = self.stack[-1]
 
 
-_IGNORED = {"PROTO", "FRAME", "STOP", "READONLY_BUFFER"}
+_IGNORED = {"FRAME", "STOP", "READONLY_BUFFER"}
 _CONSTANTS: dict[str, Any] = {"NONE": None, "NEWTRUE": True, "NEWFALSE": False, "MARK": _MARK, "NEXT_BUFFER": b""}
 _ACTIONS: dict[str, Callable[[_Machine, Any], None]] = {
+    "PROTO": lambda machine, argument: setattr(machine, "protocol", argument),
     "POP": lambda machine, _: _ignore(machine.stack.pop()),
     "POP_MARK": lambda machine, _: _ignore(machine.pop_mark()),
     "DUP": lambda machine, _: machine.stack.append(machine.stack[-1]),
