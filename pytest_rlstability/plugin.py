@@ -16,6 +16,7 @@ pytest_plugins: list[str] = [
     "pytest_rlstability.fixtures.progress",
     "pytest_rlstability.fixtures.proxy",
     "pytest_rlstability.fixtures.pyboy",
+    "pytest_rlstability.fixtures.box2d",
     "pytest_rlstability.fixtures.model",
 ]
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from .ordering import Clock
-from .sites import Site
+from ..sites import Site
 
 
 @dataclass(frozen=True)

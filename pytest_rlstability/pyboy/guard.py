@@ -19,7 +19,7 @@ from .launch import place_rom
 from .listeners import JpegSaves, LostExceptions
 from .locks import HeldLocks
 from .ordering import Order
-from .sites import Site, here, users_frame
+from ..sites import Site, here, users_frame
 from .views import LiveViews
 
 READING_METHODS = frozenset(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import weakref
 from typing import Any
 
-from .sites import Site, here
+from ..sites import Site, here
 from .wire import HEIGHT, WIDTH
 
 SHARED_FRAMES = 3

@@ -5,12 +5,17 @@ from __future__ import annotations
 import os
 import sys
 import threading
+import weakref
 from collections.abc import Iterator
 from dataclasses import dataclass
 from types import FrameType
 
-_PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
-_LIBRARIES = (_PACKAGE, os.path.dirname(os.path.abspath(threading.__file__)) + os.sep + "threading.py")
+_SKIPPED = (
+    os.path.dirname(os.path.abspath(__file__)) + os.sep,
+    os.path.abspath(threading.__file__),
+    os.path.abspath(weakref.__file__),
+)
+_SKIPPED_WRAPPERS = (os.path.join("", "Box2D", "Box2D.py"),)
 _OUTERMOST = f"{os.sep}_pytest{os.sep}"
 _DEPTH = 4
 
@@ -38,10 +43,14 @@ def _relative(path: str) -> str:
 
 
 def users_frame(frame: FrameType | None) -> FrameType | None:
-    """The innermost frame from *frame* outwards that is not ours."""
-    while frame is not None and frame.f_code.co_filename.startswith(_LIBRARIES):
+    """The innermost frame from *frame* outwards that is neither ours nor a binding's."""
+    while frame is not None and _is_skipped(frame.f_code.co_filename):
         frame = frame.f_back
     return frame
+
+
+def _is_skipped(path: str) -> bool:
+    return path.startswith(_SKIPPED) or path.endswith(_SKIPPED_WRAPPERS)
 
 
 def users_frames(frame: FrameType | None, depth: int) -> Iterator[FrameType]:

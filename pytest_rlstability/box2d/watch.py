@@ -1,0 +1,292 @@
+"""``box2d_world``: worlds that are counted, lap by lap, and judged by what they keep."""
+
+from __future__ import annotations
+
+import gc
+import time
+import warnings
+import weakref
+from collections import Counter
+from collections.abc import Callable, Mapping
+from contextlib import ExitStack
+from typing import Any
+
+from ..events import Section, Verdict, VerdictFailure
+from ..sites import Site
+from .census import TOTALS, UNKNOWN, Census, Classify, take_census
+from .growth import Limits, Sample, beyond, growth_per_lap, growth_per_minute, thinned
+from .registry import LIBRARY_LEAKS, USER_DATA_LEAK, Registry
+
+KEPT_SAMPLES = 256
+SHOWN_SITES = 12
+_JUDGED_ONLY_BY_LIMIT = frozenset({"contacts", UNKNOWN})
+_WORLDS = "worlds"
+
+Clock = Callable[[], float]
+
+
+class Box2DWarning(UserWarning):
+    """A count of a watched world is beyond its warning limit."""
+
+
+class Watch:
+    """One world, or the world of one environment, under observation. What ``box2d_world.watch()`` gives.
+
+    ``watch.census()`` counts now; ``watch.lap()`` ends a lap: the counts are kept and judged, and growth beyond
+    its limits raises the LEAK verdict there and then. Each ``reset()`` of a watched environment ends a lap.
+    """
+
+    def __init__(
+        self,
+        target: Any,
+        registry: Registry,
+        classify: Classify | None = None,
+        limits: Mapping[str, Limits | dict[str, float]] | None = None,
+        clock: Clock = time.monotonic,
+    ) -> None:
+        self._target = weakref.ref(target)
+        self._registry = registry
+        self._classify = classify
+        self._limits = {name: Limits.of(value) for name, value in (limits or {}).items()}
+        self._clock = clock
+        self._samples: dict[str, list[Sample]] = {}
+        self._laps = 0
+        self._warned: set[str] = set()
+        self._baseline: Counter[tuple[str, Site]] = Counter()
+        self.failed = False
+        if self.world is not None:
+            self._sample(self.census())
+
+    @property
+    def world(self) -> Any:
+        """The world as it is now; environments replace theirs on reset. ``None`` when it is gone."""
+        return _world_of(self._target())
+
+    def census(self) -> Census:
+        """Counts of everything in the world, with the number of worlds that this process keeps alive."""
+        census = take_census(self.world, self._classify)
+        census[_WORLDS] = self._registry.world_count()
+        self._warn(census)
+        return census
+
+    def lap(self) -> Census:
+        """A lap is over: keep its counts and judge them. Returns the counts."""
+        self._laps += 1
+        census = self.census()
+        self._sample(census)
+        if self._laps == 1:
+            self._baseline = self._registry.survivors(self.world)
+        self.judge()
+        return census
+
+    def judge(self) -> None:
+        """Raise the LEAK verdict if anything is beyond its limits."""
+        if self.failed or self.world is None:
+            return
+        problems = self._problems()
+        if problems:
+            self.failed = True
+            raise VerdictFailure(self._verdict(problems))
+
+    def finish(self) -> None:
+        """Judge what the world holds at the end of the test; for the fixture."""
+        if not self.failed and self.world is not None:
+            self._sample(self.census())
+            self.judge()
+
+    # Samples
+
+    def _sample(self, census: Census) -> None:
+        for name in {*census, *self._samples, *self._limits}:
+            samples = self._samples.setdefault(name, [])
+            fresh = Sample(self._laps, self._clock(), census[name])
+            if samples and samples[-1].lap == fresh.lap and len(samples) > 1:
+                samples[-1] = fresh
+            else:
+                samples.append(fresh)
+            self._samples[name] = thinned(samples, KEPT_SAMPLES)
+
+    def _warn(self, census: Census) -> None:
+        for name, limits in self._limits.items():
+            if limits.warning is not None and census[name] > limits.warning and name not in self._warned:
+                self._warned.add(name)
+                text = f"box2d_world: {name} is {census[name]}, beyond the warning limit of {limits.warning:g}"
+                warnings.warn(text, Box2DWarning, stacklevel=4)
+
+    # Judging
+
+    def _problems(self) -> list[str]:
+        names = sorted(self._samples, key=lambda name: (name not in self._limits, name in TOTALS, name))
+        found = {name: self._problem(name) for name in names}
+        if found.get(_WORLDS) and not self._worlds_survive_collection():
+            del found[_WORLDS]
+        return [problem for problem in found.values() if problem]
+
+    def _problem(self, name: str) -> str | None:
+        if name in _JUDGED_ONLY_BY_LIMIT and name not in self._limits:
+            return None
+        return beyond(name, self._samples[name], self._limits.get(name, Limits()))
+
+    def _worlds_survive_collection(self) -> bool:
+        """Worlds in a reference cycle are gone after a collection; only those that stay are lost."""
+        before = self._registry.world_count()
+        gc.collect()
+        return self._registry.world_count() >= before
+
+    def _verdict(self, problems: list[str]) -> Verdict:
+        headline = problems[0] if len(problems) == 1 else f"{problems[0]} (and {len(problems) - 1} more)"
+        sections: list[Section] = [("", "\n".join(problems[1:]))] if len(problems) > 1 else []
+        sections.append(("counts", self._table()))
+        sections.append(("created and never destroyed", self._survivors()))
+        sections.append(("lost by Box2D itself, and allowed for", library_share(self._registry.library_leaks)))
+        return Verdict("LEAK", f"box2d: {headline}", tuple(sections), {"class": "box2d", "laps": self._laps})
+
+    def _table(self) -> str:
+        lines = [f"{'':<12} {'first':>7} {'last':>7} {'per lap':>9} {'per minute':>11}"]
+        for name, samples in sorted(self._samples.items()):
+            minute = growth_per_minute(samples)
+            per_minute = "-" if minute is None else f"{minute:.3g}"
+            first, last = samples[0].count, samples[-1].count
+            lines.append(f"{name:<12} {first:>7} {last:>7} {growth_per_lap(samples):>9.3g} {per_minute:>11}")
+        return "\n".join(lines)
+
+    def _survivors(self) -> str:
+        survivors = self._registry.survivors(self.world)
+        survivors.subtract(self._baseline)
+        lines: list[str] = []
+        for (what, site), count in survivors.most_common(SHOWN_SITES):
+            if count > 0:
+                lines += [f"{count} x {what}, made at", *(f"    {line}" for line in str(site).split("\n"))]
+        return "\n".join(lines) or "nothing since the first lap"
+
+
+def library_share(leaks: Counter[str]) -> str:
+    """What Box2D lost by itself, by name and size."""
+    lines = []
+    for name, count in sorted(leaks.items()):
+        if count and name == USER_DATA_LEAK:
+            lines.append(f"{count} x {name}")
+        elif count:
+            lines.append(f"{count} x {name}, about {count * LIBRARY_LEAKS[name]} bytes")
+    return "\n".join(lines) or "nothing"
+
+
+def library_bytes(leaks: Counter[str]) -> int:
+    """Bytes that Box2D lost by itself, as far as their size is known."""
+    return sum(count * LIBRARY_LEAKS.get(name, 0) for name, count in leaks.items())
+
+
+def _world_of(target: Any) -> Any:
+    if target is None:
+        return None
+    return getattr(getattr(target, "unwrapped", target), "world", target)
+
+
+def _is_environment(target: Any) -> bool:
+    return callable(getattr(target, "reset", None)) and hasattr(getattr(target, "unwrapped", target), "world")
+
+
+class WorldFactory:
+    """What the ``box2d_world`` fixture gives: ``world = box2d_world(gravity=(0, -10))`` makes a watched world,
+    ``box2d_world.watch(world_or_env, classify=..., limits=...)`` watches one of yours."""
+
+    def __init__(self) -> None:
+        self.registry = Registry()
+        self._watches: list[Watch] = []
+        self._stack = ExitStack()
+        self._probe: Callable[..., Any] | None = None
+
+    def __call__(
+        self,
+        *arguments: Any,
+        classify: Classify | None = None,
+        limits: Mapping[str, Limits | dict[str, float]] | None = None,
+        **keywords: Any,
+    ) -> Any:
+        """A new ``Box2D.b2World`` made with these arguments, with ``census()`` and ``lap()`` of its own."""
+        world = _checked_world_class()(*arguments, **keywords)
+        world.watch = self.watch(world, classify, limits=limits)
+        return world
+
+    def watch(
+        self,
+        target: Any,
+        classify: Classify | None = None,
+        *,
+        limits: Mapping[str, Limits | dict[str, float]] | None = None,
+    ) -> Watch:
+        """Watch a world, or an environment that has one.
+
+        *classify* names the class of a body (``lambda body: body.userData``), or maps names to conditions;
+        *limits* maps the name of a count to ``{"warning": 50, "critical": 100, "per_lap": 0, "per_minute": 5}``.
+        """
+        if _world_of(target) is not None:
+            self.registry.adopt(_world_of(target))
+        watch = Watch(target, self.registry, classify, limits)
+        if _is_environment(target):
+            self._end_laps_at_reset(getattr(target, "unwrapped", target), watch)
+        self._watches = [*(old for old in self._watches if old.world is not None), watch]
+        if self._probe is not None:
+            offer_probes(self._probe, watch, limits or {})
+        return watch
+
+    def census(self, target: Any = None) -> Census:
+        """The counts of *target*, or of the world that was made or watched last."""
+        watches = [watch for watch in self._watches if target is None or watch.world is _world_of(target)]
+        if not watches:
+            raise LookupError("no watched world: box2d_world.watch(world) first")
+        return watches[-1].census()
+
+    def use_probe(self, probe: Callable[..., Any]) -> None:
+        """Offer the counts of every world watched from now on to the leak judge."""
+        self._probe = probe
+
+    def _end_laps_at_reset(self, environment: Any, watch: Watch) -> None:
+        reset = environment.reset
+
+        def reset_and_count(*arguments: Any, **keywords: Any) -> Any:
+            result = reset(*arguments, **keywords)
+            watch.lap()
+            return result
+
+        environment.reset = reset_and_count
+        self._stack.callback(environment.__dict__.pop, "reset", None)
+
+    def __enter__(self) -> WorldFactory:
+        self._stack.enter_context(self.registry)
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        try:
+            for watch in self._watches:
+                watch.finish()
+        finally:
+            self._stack.close()
+
+
+def offer_probes(probe: Callable[..., Any], watch: Watch, limits: Mapping[str, Limits | dict[str, float]]) -> None:
+    """Hand the counts of *watch* to the leak judge, each under its name with its limits."""
+    for name in {*TOTALS, *limits} - {"contacts"}:
+        limit = Limits.of(limits.get(name, {}))
+
+        def count(name: str = name) -> int:
+            return watch.census()[name] if watch.world is not None else 0
+
+        probe(f"box2d {name}", count, limit=limit.critical, per_minute=limit.per_minute, per_lap=limit.per_lap)
+
+
+def _checked_world_class() -> Any:
+    import Box2D
+
+    class CheckedWorld(Box2D.b2World):  # type: ignore[misc]
+        """A world that can be asked what is in it."""
+
+        watch: Watch
+
+        def census(self) -> Census:
+            return self.watch.census()
+
+        def lap(self) -> Census:
+            return self.watch.lap()
+
+    return CheckedWorld

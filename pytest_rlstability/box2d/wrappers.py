@@ -1,0 +1,90 @@
+"""The Python objects that stand for bodies, fixtures and joints: Box2D makes a new one at every look."""
+
+from __future__ import annotations
+
+import gc
+import weakref
+from typing import Any
+
+from .destroyed import Epitaph, bury
+
+Place = tuple[str, int]
+"""Kind and address: what a wrapper stands for."""
+
+
+class _Reference(weakref.ref[Any]):
+    __slots__ = ("home",)
+    home: dict[int, _Reference]
+
+
+class LiveWrappers:
+    """Knows every wrapper that somebody still holds, so that all of them can be cut off when what they stand
+    for is destroyed. Wrappers are indexed by address only when something is destroyed, never in a step."""
+
+    def __init__(self) -> None:
+        self._fresh: dict[int, _Reference] = {}
+        self._by_place: dict[Place, dict[int, _Reference]] = {}
+
+    def __enter__(self) -> LiveWrappers:
+        for kind in classes():
+            kind.__new__ = self._make  # type: ignore[method-assign]
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        for kind in classes():
+            del kind.__new__
+
+    def _make(self, kind: type, *arguments: Any, **keywords: Any) -> Any:
+        wrapper = object.__new__(kind)
+        self._remember(wrapper)
+        return wrapper
+
+    def _remember(self, wrapper: Any) -> None:
+        key = id(wrapper)
+        reference = _Reference(wrapper, lambda gone: gone.home.pop(key, None))
+        reference.home = self._fresh
+        self._fresh[key] = reference
+
+    def find_existing(self) -> None:
+        """Remember the wrappers that were made before this object began to watch."""
+        kinds = classes()
+        known = {*self._fresh, *(key for home in self._by_place.values() for key in home)}
+        for thing in gc.get_objects():
+            if issubclass(type(thing), kinds) and id(thing) not in known:
+                self._remember(thing)
+
+    def bury(self, place: Place, epitaph: Epitaph) -> None:
+        """Cut off every wrapper of what was at *place*."""
+        self._index()
+        for reference in list(self._by_place.pop(place, {}).values()):
+            wrapper = reference()
+            if wrapper is not None:
+                bury(wrapper, epitaph)
+
+    def _index(self) -> None:
+        while self._fresh:
+            key, reference = self._fresh.popitem()
+            wrapper = reference()
+            if wrapper is None or "this" not in wrapper.__dict__:
+                continue
+            reference.home = self._by_place.setdefault(place_of(wrapper), {})
+            reference.home[key] = reference
+
+
+def classes() -> tuple[Any, ...]:
+    import Box2D
+
+    return Box2D.b2Body, Box2D.b2Fixture, Box2D.b2Joint
+
+
+def place_of(thing: Any) -> Place:
+    """What *thing* stands for; equal for all wrappers of one body, fixture or joint."""
+    import Box2D
+
+    if isinstance(thing, Box2D.b2Body):
+        kind = "body"
+    elif isinstance(thing, Box2D.b2Fixture):
+        kind = "fixture"
+    else:
+        kind = "joint"
+    return kind, int(thing.this)
