@@ -21,6 +21,9 @@ class Beacon:
     def lap(self, number: int) -> None:
         """Lap *number* (from 1) begins; this is a beat too."""
 
+    def rest(self) -> None:
+        """The last beat for now was made: until the next, the test is watched like one that does not beat."""
+
     def stage(self, path: tuple[str, ...]) -> None:
         """The test is now inside these stages, outermost first; ``()`` when it left the last one."""
 

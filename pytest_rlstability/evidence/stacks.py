@@ -17,6 +17,8 @@ _MACHINERY = re.compile(
     r"|[/\\]bin[/\\]pytest$|^<frozen runpy>$"
 )
 
+_INSTALLED = re.compile(r"[/\\](?:site-packages|dist-packages|lib[/\\]python3\.\d+)[/\\]|^<")
+
 _SIGNAL_OF = {
     "Segmentation fault": "SIGSEGV",
     "Aborted": "SIGABRT",
@@ -38,6 +40,11 @@ class Frame:
         """Whether the frame is pytest's or ours, not the user's."""
         return bool(_MACHINERY.search(self.file))
 
+    @property
+    def is_users(self) -> bool:
+        """Whether the frame is the user's own, not the standard library's or an installed package's."""
+        return not self.is_machinery and not _INSTALLED.search(self.file)
+
 
 @dataclass(frozen=True)
 class ThreadStack:
@@ -55,7 +62,7 @@ class ThreadStack:
         for frame in self.frames:
             if frame.is_machinery and own:
                 break
-            if not frame.is_machinery:
+            if not frame.is_machinery and not _is_thread_start(frame):
                 own.append(frame)
         return tuple(own) or self.frames[:3]
 
@@ -121,6 +128,10 @@ def _parse_threads(text: str, names: Mapping[int, str], crashed: bool) -> tuple[
         elif not line.startswith("  "):
             frames = None
     return tuple(sorted(threads, key=lambda thread: not thread.current))
+
+
+def _is_thread_start(frame: Frame) -> bool:
+    return frame.function in ("_bootstrap", "_bootstrap_inner") and frame.file.endswith("threading.py")
 
 
 def _with_frames(thread: ThreadStack, frames: Sequence[Frame]) -> ThreadStack:

@@ -8,9 +8,9 @@ import time
 from pathlib import Path
 
 SLOTS = 64
-_CELLS = 4
+_CELLS = 8
 _SLOT_BYTES = _CELLS * 8
-_BEATS, _LAP, _PHASE, _PHASE_START = range(4)
+_BEATS, _LAP, _PHASE, _PHASE_START, _BEATS_AT_REST = range(5)
 
 PHASES = ("start", "setup", "call", "teardown", "exit")
 
@@ -42,6 +42,9 @@ class Slot:
         self._cells[_LAP] = number
         self._cells[_BEATS] += 1
 
+    def rest(self) -> None:
+        self._cells[_BEATS_AT_REST] = self._cells[_BEATS]
+
     def enter(self, phase: str) -> None:
         self._cells[_PHASE] = PHASES.index(phase)
         self._cells[_PHASE_START] = time.time_ns()
@@ -49,6 +52,11 @@ class Slot:
     @property
     def beats(self) -> int:
         return self._cells[_BEATS]
+
+    @property
+    def beating(self) -> bool:
+        """Whether beats are to be expected: there was one, and the test did not say that it was the last."""
+        return self._cells[_BEATS] > self._cells[_BEATS_AT_REST]
 
     @property
     def laps(self) -> int:

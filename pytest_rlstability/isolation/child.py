@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import os
 import random
-import socket
 import sys
 import time
 import traceback
@@ -37,6 +36,7 @@ class Lifeline(Beacon):
         self._wire = wire
         self.beat = slot.beat  # type: ignore[method-assign]
         self.lap = slot.lap  # type: ignore[method-assign]
+        self.rest = slot.rest  # type: ignore[method-assign]
 
     def stage(self, path: tuple[str, ...]) -> None:
         self._wire.send({"kind": "stage", "path": path, "time": time.time()})
@@ -51,14 +51,15 @@ class Link:
 
     serial: int
     wire: Wire
-    fault_socket: socket.socket
+    fault_descriptor: int
 
     @classmethod
     def open(cls, hub: Address, token: str, serial: int) -> Link:
         wire, fault_socket = Wire(connect(hub)), connect(hub)
         wire.send({"kind": "hello", "role": "test", "token": token, "serial": serial, "pid": os.getpid()})
         Wire(fault_socket).send({"kind": "hello", "role": "fault", "token": token, "serial": serial})
-        return cls(serial, wire, fault_socket)
+        # Detached: it has to stay open until the very end of the process.
+        return cls(serial, wire, fault_socket.detach())
 
 
 class Child:
@@ -73,7 +74,7 @@ class Child:
         config = session.config
         config.stash[in_test_process] = True
         restart_capture(config, directory, link.serial)
-        faults.prepare(link.fault_socket, hold)
+        self._faults = faults.Faults(link.fault_descriptor, hold=hold)
         faults.follow_forks(directory, self._wire.drop)
         faults.announce_threads(self._tell_thread)
         workers.remember_ends()
@@ -128,6 +129,8 @@ class Child:
             drop_references(self._session, item)
             exit_check(item.config, finalizing=self._finalizing)
         save_coverage()
+        if self._finalizing:
+            self._faults.stop_holding()
         for stream in (sys.stdout, sys.stderr):
             if stream is not None and not stream.closed:
                 stream.flush()

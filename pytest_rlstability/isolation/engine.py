@@ -16,6 +16,7 @@ from pytest_rlstability.isolation.nursery import Nursery
 from pytest_rlstability.isolation.plan import Plan, plan_for
 from pytest_rlstability.isolation.protocol import Backend
 from pytest_rlstability.isolation.spawn import SpawnBackend
+from pytest_rlstability.isolation.stall_watch import StallWatch
 from pytest_rlstability.isolation.supervisor import Supervisor
 from pytest_rlstability.isolation.timeouts import outside_limits
 from pytest_rlstability.isolation.watch import MemoryCap, Watch
@@ -104,7 +105,9 @@ class Engine:
             memory_limit=plan.memory,
             shared=follower is not None,
         )
-        watches: list[Watch] = outside_limits(item)
+        watches: list[Watch] = outside_limits(item, self._hub.directory)
+        if plan.stall_after > 0:
+            watches.append(StallWatch(plan.stall_after, self._hub.directory, lambda text: self._say_slow(item, text)))
         if plan.memory is not None:
             watches.append(MemoryCap(plan.memory))
         self._hand_over(item, follower, plan, nursery, process)
@@ -195,6 +198,12 @@ class Engine:
         if nursery.sing(CANARY_LIMIT):
             return ""
         return "a forked process hangs or dies in its first parallel computation (threads were used before the fork)"
+
+    def _say_slow(self, item: pytest.Item, text: str) -> None:
+        reporter = item.config.pluginmanager.getplugin("terminalreporter")
+        if reporter is not None:
+            reporter.ensure_newline()
+            reporter.write_line(f"SLOW {item.nodeid}: {text}")
 
     def _hear_sample(self, run: Run, sample: Record) -> None:
         """Samples reach the event stream as they arrive."""

@@ -10,7 +10,6 @@ import faulthandler
 import functools
 import os
 import signal
-import socket
 import threading
 from collections.abc import Callable
 from contextlib import suppress
@@ -24,16 +23,45 @@ STACKS_SIGNAL: int | None = signal.SIGRTMIN + 7 if hasattr(signal, "SIGRTMIN") e
 """Sent by the supervisor to have a live process write its Python stacks; needs no GIL."""
 
 
-def prepare(fault_socket: socket.socket, hold: bool) -> None:
-    """Direct faulthandler to the supervisor; with *hold* the crash site is kept for a debugger."""
-    kernel.allow_tracing()
-    # Its handlers are installed once, on top of what is there: pytest's own use must be undone first.
-    faulthandler.disable()
-    if hold:
-        kernel.hold_on_fatal_signals()
-    _write_stacks_to(fault_socket.fileno())
-    if hold:
-        _respect_other_owners()
+class Faults:
+    """This process's last words, sent to *descriptor*; with *hold* the crash site is kept for a debugger."""
+
+    def __init__(self, descriptor: int, *, hold: bool) -> None:
+        self._descriptor = descriptor
+        self._enable, self._disable = faulthandler.enable, faulthandler.disable
+        kernel.allow_tracing()
+        # Its handlers are installed once, on top of what is there: pytest's own use must be undone first.
+        faulthandler.disable()
+        if hold:
+            kernel.hold_on_fatal_signals()
+        _write_stacks_to(descriptor)
+        if hold:
+            self._respect_other_owners()
+
+    def stop_holding(self) -> None:
+        """Let a crash kill again, with its stacks written as before: the interpreter is about to end, and with it
+        faulthandler, and nobody would hear of a process held after that."""
+        self._release()
+        _write_stacks_to(self._descriptor)
+
+    def _release(self) -> None:
+        faulthandler.enable, faulthandler.disable = self._enable, self._disable
+        faulthandler.disable()
+        kernel.default_fatal_signals()
+
+    def _respect_other_owners(self) -> None:
+        """When the test takes faulthandler over, or turns it off, nobody would hear of a held crash either."""
+
+        def releasing(original: Callable[..., Any]) -> Callable[..., Any]:
+            @functools.wraps(original)
+            def call(*args: Any, **kwargs: Any) -> Any:
+                self._release()
+                return original(*args, **kwargs)
+
+            return call
+
+        faulthandler.enable = releasing(faulthandler.enable)
+        faulthandler.disable = releasing(faulthandler.disable)
 
 
 def _write_stacks_to(descriptor: int) -> None:
@@ -41,27 +69,6 @@ def _write_stacks_to(descriptor: int) -> None:
     faulthandler.enable(file=descriptor, all_threads=True)
     if STACKS_SIGNAL is not None:
         faulthandler.register(STACKS_SIGNAL, file=descriptor, all_threads=True)
-
-
-def _respect_other_owners() -> None:
-    """When the test takes faulthandler over, or turns it off, nobody would hear of a held crash: let go of it."""
-
-    def releasing(original: Callable[..., Any]) -> Callable[..., Any]:
-        @functools.wraps(original)
-        def call(*args: Any, **kwargs: Any) -> Any:
-            release()
-            return original(*args, **kwargs)
-
-        return call
-
-    def release() -> None:
-        disable()
-        kernel.default_fatal_signals()
-        faulthandler.enable, faulthandler.disable = enable, disable
-
-    enable, disable = faulthandler.enable, faulthandler.disable
-    faulthandler.enable = releasing(enable)
-    faulthandler.disable = releasing(disable)
 
 
 def worker_faults_path(directory: Path, pid: int) -> Path:

@@ -35,6 +35,7 @@ class TestProcess:
     records: list[Record] = field(default_factory=list)
     fault: bytearray = field(default_factory=bytearray)
     threads: dict[int, str] = field(default_factory=dict)
+    native_names: dict[int, str] = field(default_factory=dict)
     exit: Exit | None = None
 
     @property
@@ -185,6 +186,7 @@ class Hub:
         for record in records:
             if record["kind"] == "thread":
                 process.threads[record["ident"]] = record["name"]
+                process.native_names[record["native"]] = record["name"]
             else:
                 process.records.append(record)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,7 +13,7 @@ from pytest_rlstability.isolation.watch import HardLimit, Watch
 _GRACE = 1.0
 
 
-def outside_limits(item: pytest.Item) -> list[Watch]:
+def outside_limits(item: pytest.Item, directory: Path) -> list[Watch]:
     """The watch that pytest-timeout's marker, flag and ini ask for."""
     timeouts = item.config.pluginmanager.getplugin("timeout")
     if timeouts is None:
@@ -23,7 +24,7 @@ def outside_limits(item: pytest.Item) -> list[Watch]:
     # Its signal method fails the test with a traceback where it can; its thread method only ends the process,
     # which is better done from here.
     grace = _GRACE if settings.method == "signal" else 0.0
-    return [HardLimit(settings.timeout, grace, call_only=settings.func_only)]
+    return [HardLimit(settings.timeout, grace, directory, call_only=settings.func_only)]
 
 
 def is_kept_outside(item: pytest.Item, settings: Any, *, isolated: bool) -> bool:

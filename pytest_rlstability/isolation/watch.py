@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import time
+from pathlib import Path
 from typing import Protocol
 
+from pytest_rlstability.evidence.processes import look_at_tree
 from pytest_rlstability.facts import Killed
 from pytest_rlstability.isolation.hub import TestProcess
+from pytest_rlstability.isolation.stall_watch import evidence
 from pytest_rlstability.units import format_duration, format_size
 
 
@@ -25,8 +28,9 @@ class HardLimit:
     Where pytest-timeout itself can act, it gets *grace* seconds to do so first: its failure shows a line.
     """
 
-    def __init__(self, limit: float, grace: float, *, call_only: bool) -> None:
+    def __init__(self, limit: float, grace: float, directory: Path, *, call_only: bool) -> None:
         self._limit = limit
+        self._directory = directory
         self._grace = grace
         self._call_only = call_only
         self._started = time.monotonic()
@@ -40,7 +44,16 @@ class HardLimit:
         if spent < self._limit + self._grace:
             self.due = time.monotonic() + max(0.05, self._limit + self._grace - spent)
             return None
-        return Killed("timeout", f"over its timeout of {format_duration(self._limit)}", self._limit)
+        return Killed("timeout", f"over its timeout of {format_duration(self._limit)}", self._limit, self._evidence(process))
+
+    def _evidence(self, process: TestProcess) -> dict[str, object]:
+        """What it does when nothing else has called it a standstill: slow, as long as it moves at all."""
+        before = look_at_tree(process.pid).activity
+        time.sleep(0.3)
+        tree = look_at_tree(process.pid)
+        active = tree.activity != before
+        facts = evidence(process, tree, self._directory, active=active)
+        return {**facts, "class": "slow"} if active else facts
 
 
 class MemoryCap:

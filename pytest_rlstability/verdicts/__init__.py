@@ -7,8 +7,9 @@ from collections.abc import Callable
 from pytest_rlstability.events import Verdict
 from pytest_rlstability.facts import Run
 from pytest_rlstability.verdicts.crash import judge_crash
+from pytest_rlstability.verdicts.stall import judge_stall
 
-JUDGES: tuple[Callable[[Run], Verdict | None], ...] = (judge_crash,)
+JUDGES: tuple[Callable[[Run], Verdict | None], ...] = (judge_stall, judge_crash)
 
 
 def judge(run: Run) -> Verdict | None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import signal
-from collections.abc import Iterable
+from collections.abc import Sequence
 
 from pytest_rlstability.events import Fact, Section, Verdict
 from pytest_rlstability.evidence.stacks import Frame, StackDump, parse_dump
@@ -40,19 +40,19 @@ def _process_died(run: Run) -> Verdict:
     frames = crashed.own_frames if crashed else ()
     return Verdict(
         "CRASH",
-        f"{cause} {_place(run)}",
-        sections=_present(
-            ("", _where(frames)),
+        f"{cause} {place_of(run)}",
+        sections=present(
+            ("", where(frames)),
             ("Stages", stages_text(run)),
             ("Python stacks", dump.render()),
             ("Native stack", run.native),
             ("Dead workers", _workers_text(run.dead_workers)),
-            ("Process", _process_text(run)),
+            ("Process", process_text(run)),
         ),
         facts={
             "signal": dump.signal or _status_name(run),
             "signature": signature(dump.signal or cause, run.phase, frames),
-            **_shared_facts(run),
+            **shared_facts(run),
         },
     )
 
@@ -63,19 +63,19 @@ def _worker_died(run: Run) -> Verdict:
     frames = (parse_dump(worker["stack"]).crashed or _NOBODY).own_frames
     return Verdict(
         "CRASH",
-        f"worker process {worker['name']} (pid {worker['pid']}) died by {worker['signal']} {_place(run)}"
+        f"worker process {worker['name']} (pid {worker['pid']}) died by {worker['signal']} {place_of(run)}"
         + (f", and {others} more" if others else ""),
-        sections=_present(
-            ("", _where(frames)),
+        sections=present(
+            ("", where(frames)),
             ("Dead workers", _workers_text(run.dead_workers)),
             ("Stages", stages_text(run)),
             ("The test then failed with", _first_failure(run)),
-            ("Process", _process_text(run)),
+            ("Process", process_text(run)),
         ),
         facts={
             "signal": worker["signal"],
             "signature": signature(f"worker {worker['signal']}", run.phase, frames),
-            **_shared_facts(run),
+            **shared_facts(run),
         },
     )
 
@@ -83,17 +83,17 @@ def _worker_died(run: Run) -> Verdict:
 def _over_the_cap(run: Run) -> Verdict:
     return Verdict(
         "CRASH",
-        f"out of memory {_place(run)}: the limit is {format_size(run.memory_limit or 0)}",
-        sections=_present(
+        f"out of memory {place_of(run)}: the limit is {format_size(run.memory_limit or 0)}",
+        sections=present(
             ("Stages", stages_text(run)),
             ("The test failed with", _first_failure(run)),
-            ("Process", _process_text(run)),
+            ("Process", process_text(run)),
         ),
-        facts={"signal": "MemoryError", "signature": signature("out of memory", run.phase, ()), **_shared_facts(run)},
+        facts={"signal": "MemoryError", "signature": signature("out of memory", run.phase, ()), **shared_facts(run)},
     )
 
 
-def signature(cause: str, phase: str, frames: Iterable[Frame]) -> str:
+def signature(cause: str, phase: str, frames: Sequence[Frame]) -> str:
     """A name for this kind of crash that stays the same from run to run and machine to machine.
 
     >>> signature("SIGSEGV", "call", [Frame("/a/env.py", 7, "step"), Frame("/a/test_env.py", 3, "test_env")])
@@ -142,7 +142,7 @@ def _status_name(run: Run) -> str:
         return f"signal {-run.exit.status}"
 
 
-def _place(run: Run) -> str:
+def place_of(run: Run) -> str:
     place = PHASE_WORDS[run.phase]
     if run.stages_open:
         place += f", stage {run.stages_open[-1]!r}"
@@ -151,9 +151,13 @@ def _place(run: Run) -> str:
     return place
 
 
-def _where(frames: Iterable[Frame]) -> str:
-    top = next(iter(frames), None)
-    return f"at {top.file}:{top.line} in {top.function}" if top else ""
+def where(frames: Sequence[Frame]) -> str:
+    """The newest line of the user's own code, and what it had called."""
+    if not frames:
+        return ""
+    own = next((frame for frame in frames if frame.is_users), frames[0])
+    inside = "" if own is frames[0] else f", inside {frames[0].function} ({frames[0].file}:{frames[0].line})"
+    return f"at {own.file}:{own.line} in {own.function}{inside}"
 
 
 def _workers_text(workers: list[Record]) -> str:
@@ -166,14 +170,14 @@ def _workers_text(workers: list[Record]) -> str:
     return "\n".join(blocks)
 
 
-def _process_text(run: Run) -> str:
+def process_text(run: Run) -> str:
     parts = [f"pid {run.pid}", f"backend {run.backend}", f"seed {run.seed}"]
     if run.exit is not None and run.exit.peak:
         parts.append(f"peak memory {format_size(run.exit.peak)}")
     return ", ".join(parts)
 
 
-def _shared_facts(run: Run) -> dict[str, Fact]:
+def shared_facts(run: Run) -> dict[str, Fact]:
     facts: dict[str, Fact] = {"phase": run.phase}
     if run.stages_open:
         facts["stage"] = " > ".join(run.stages_open)
@@ -202,7 +206,7 @@ def _raised_memory_error(run: Run) -> bool:
     return "MemoryError" in _first_failure(run)
 
 
-def _present(*sections: Section) -> tuple[Section, ...]:
+def present(*sections: Section) -> tuple[Section, ...]:
     return tuple(section for section in sections if section[1])
 
 
