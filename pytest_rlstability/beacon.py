@@ -31,6 +31,19 @@ class Beacon:
         """Hand the supervisor one record of a *kind* (``sample``, ``finding``, ...) made of JSON values."""
 
 
+_test_process = pytest.StashKey[bool]()
+
+
+def enter_test_process(config: pytest.Config) -> None:
+    """From here on this process is a test's own, not pytest's."""
+    config.stash[_test_process] = True
+
+
+def is_test_process(config: pytest.Config) -> bool:
+    """Whether this process is a test's own."""
+    return config.stash.get(_test_process, False)
+
+
 _beacon = pytest.StashKey[Beacon]()
 
 

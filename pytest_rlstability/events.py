@@ -5,6 +5,7 @@ Data flows one way: test -> records and samples -> events -> verdict -> reports.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
@@ -69,3 +70,15 @@ class VerdictFailure(pytest.fail.Exception):
     def __init__(self, verdict: Verdict) -> None:
         super().__init__(verdict.text(), pytrace=False)
         self.verdict = verdict
+
+
+SCHEMA = 1
+"""Of the event log. A reader ignores keys it does not know; this number changes when a known key changes meaning."""
+
+
+def event(kind: str, test: str = "", **fields: object) -> dict[str, object]:
+    """One event of a run as the log, the page and the metrics get it: JSON values only.
+
+    Kinds: ``session`` (once, first), then for every test ``started``, any number of ``sample``, ``finished``.
+    """
+    return {"event": kind, "schema": SCHEMA, "test": test, "time": time.time(), **fields}

@@ -74,7 +74,7 @@ def read_settings(config: pytest.Config) -> Settings:
         leak_budget=reader.read("leak-budget", _positive(parse_duration), DURATION_FORM),
         lap_count=reader.read("lap-count", _positive(int), "a whole number from 1 up"),
         native=reader.read("native", _choice("auto", "off")),
-        seed=random.SystemRandom().randrange(2**31) if seed is None else reader.read("seed", _seed, "a whole number"),
+        seed=_drawn_seed(config) if seed is None else reader.read("seed", _seed, "a whole number from 0 up"),
         seed_given=seed is not None,
         jsonl=None if jsonl is None else Path(config.invocation_params.dir, jsonl),
         remark=remark,
@@ -115,6 +115,12 @@ def _positive(parse: Callable[[str], Any]) -> Callable[[str], Any]:
         return number
 
     return checked
+
+
+def _drawn_seed(config: pytest.Config) -> int:
+    """A new seed; in an xdist worker the one its controller drew."""
+    given: dict[str, Any] = getattr(config, "workerinput", {})
+    return int(given.get("rl_seed", random.SystemRandom().randrange(2**31)))
 
 
 def _seed(value: str) -> int:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from pytest_rlstability import markers, options
+from pytest_rlstability.beacon import is_test_process
 
 if TYPE_CHECKING:
     from pytest_rlstability.isolation.engine import Engine
@@ -15,6 +16,7 @@ if TYPE_CHECKING:
 pytest_plugins: list[str] = [
     "pytest_rlstability.fixtures.progress",
     "pytest_rlstability.fixtures.proxy",
+    "pytest_rlstability.fixtures.vec_env",
     "pytest_rlstability.fixtures.pyboy",
     "pytest_rlstability.fixtures.box2d",
     "pytest_rlstability.fixtures.model",
@@ -31,10 +33,15 @@ def pytest_configure(config: pytest.Config) -> None:
     for line in markers.marker_lines():
         config.addinivalue_line("markers", line)
     config.stash[_engine] = None
-    if options.settings_of(config).enabled:
+    if options.settings_of(config).enabled and not is_test_process(config):
         from pytest_rlstability.reports.desk import Desk
 
         config.pluginmanager.register(Desk(config), "rlstability-desk")
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_configure_node(node: Any) -> None:
+    node.workerinput["rl_seed"] = options.settings_of(node.config).seed
 
 
 def pytest_report_header(config: pytest.Config) -> str | None:

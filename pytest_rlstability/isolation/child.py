@@ -17,7 +17,7 @@ from pathlib import Path
 
 import pytest
 
-from pytest_rlstability.beacon import Beacon, install_beacon
+from pytest_rlstability.beacon import Beacon, enter_test_process, install_beacon
 from pytest_rlstability.isolation import faults, workers
 from pytest_rlstability.isolation.board import Board, Slot
 from pytest_rlstability.isolation.coverage import save_coverage
@@ -25,9 +25,6 @@ from pytest_rlstability.isolation.farewell import drop_references, exit_check
 from pytest_rlstability.isolation.output import restart_capture
 from pytest_rlstability.isolation.reporter import Reporter, silence_other_reporters
 from pytest_rlstability.isolation.wire import Address, Record, Wire, connect
-
-in_test_process = pytest.StashKey[bool]()
-
 
 class Lifeline(Beacon):
     """The beacon of an isolated test: counters on the board, everything else over the wire."""
@@ -72,7 +69,7 @@ class Child:
         self._slot.clear()
         self._finalizing = finalizing
         config = session.config
-        config.stash[in_test_process] = True
+        enter_test_process(config)
         restart_capture(config, directory, link.serial)
         self._faults = faults.Faults(link.fault_descriptor, hold=hold)
         faults.follow_forks(directory, self._wire.drop)

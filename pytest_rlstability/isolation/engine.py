@@ -9,8 +9,8 @@ from dataclasses import dataclass
 
 import pytest
 
+from pytest_rlstability.beacon import is_test_process
 from pytest_rlstability.facts import Record, Run
-from pytest_rlstability.isolation.child import in_test_process
 from pytest_rlstability.isolation.hub import Hub, TestProcess
 from pytest_rlstability.isolation.nursery import Nursery
 from pytest_rlstability.isolation.plan import Plan, plan_for
@@ -21,7 +21,9 @@ from pytest_rlstability.isolation.supervisor import Supervisor
 from pytest_rlstability.isolation.timeouts import outside_limits
 from pytest_rlstability.isolation.watch import MemoryCap, Watch
 from pytest_rlstability.options import Settings, settings_of
-from pytest_rlstability.reports.replay import replay, report_internal_error
+from pytest_rlstability.reports.desk import Desk
+from pytest_rlstability.reports.replay import replay, report_internal_error, summary
+from pytest_rlstability.reports.verdict_report import stability_of
 from pytest_rlstability.verdicts import judge
 
 CANARY_LIMIT = 5.0
@@ -39,15 +41,16 @@ class Unit:
 class Engine:
     """One per pytest process that runs tests."""
 
-    def __init__(self, session: pytest.Session, settings: Settings) -> None:
+    def __init__(self, session: pytest.Session, settings: Settings, desk: Desk) -> None:
         self._session = session
+        self._desk = desk
         self._settings = settings
         self._plans: dict[pytest.Item, Plan] = {}
         self._nurseries: dict[str, Nursery] = {}
         self._unit: Unit | None = None
         self.reason_against_fork = ""
         self._hub = Hub()
-        self._supervisor = Supervisor(self._hub, settings.native, self._hear_sample)
+        self._supervisor = Supervisor(self._hub, settings.native, self._tell_sample)
 
     def start(self) -> None:
         """Make what must exist before the first fork, and find out whether forking is safe."""
@@ -81,7 +84,7 @@ class Engine:
             if run.fault:
                 raise RuntimeError(f"in the test's process:\n{run.fault}")
             if not (run.stop or run.interrupted):
-                replay(item, run, judge(run), self._settings)
+                self._report(item, run)
         except (KeyboardInterrupt, pytest.exit.Exception):
             raise
         except Exception:
@@ -110,6 +113,7 @@ class Engine:
             watches.append(StallWatch(plan.stall_after, self._hub.directory, lambda text: self._say_slow(item, text)))
         if plan.memory is not None:
             watches.append(MemoryCap(plan.memory))
+        self._desk.tell("started", item.nodeid, pid=process.pid, backend=run.backend, seed=run.seed)
         self._hand_over(item, follower, plan, nursery, process)
         self._prewarm(nextitem if follower is None else None)
         self._supervisor.supervise(nursery, process, run, watches)
@@ -205,8 +209,15 @@ class Engine:
             reporter.ensure_newline()
             reporter.write_line(f"SLOW {item.nodeid}: {text}")
 
-    def _hear_sample(self, run: Run, sample: Record) -> None:
-        """Samples reach the event stream as they arrive."""
+    def _tell_sample(self, run: Run, sample: Record) -> None:
+        self._desk.tell("sample", run.nodeid, **{key: value for key, value in sample.items() if key != "kind"})
+
+    def _report(self, item: pytest.Item, run: Run) -> None:
+        reports = replay(item, run, judge(run), self._settings)
+        self._desk.tell("finished", item.nodeid, **summary(run, reports))
+        stability_of(reports[-1])["events"] = self._desk.take_waiting()
+        for report in reports:
+            item.ihook.pytest_runtest_logreport(report=report)
 
 
 def engine_for(session: pytest.Session) -> Engine | None:
@@ -214,9 +225,9 @@ def engine_for(session: pytest.Session) -> Engine | None:
     config = session.config
     settings = settings_of(config)
     is_controller = config.pluginmanager.hasplugin("dsession")
-    if not settings.enabled or config.stash.get(in_test_process, False) or is_controller or config.option.collectonly:
+    if not settings.enabled or is_test_process(config) or is_controller or config.option.collectonly:
         return None
-    engine = Engine(session, settings)
+    engine = Engine(session, settings, config.pluginmanager.getplugin("rlstability-desk"))
     try:
         engine.start()
     except BaseException:

@@ -97,7 +97,7 @@ class Keeper:
         named: list[str] = []
         for pid in self._strays(ward):
             command = kernel.command_of(pid)
-            if not kernel.is_zombie(pid) and not any(word in command for word in _SELF_ENDING):
+            if command and not any(word in command for word in _SELF_ENDING):
                 named.append(f"{command} (pid {pid})")
                 _signal(pid, signal.SIGTERM)
         patience = time.monotonic() + _GRACE

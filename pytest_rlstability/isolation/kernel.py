@@ -99,26 +99,13 @@ def descendants_of(pid: int) -> Iterator[int]:
 
 
 def command_of(pid: int) -> str:
-    """The command line of a process, or its name where it has none."""
+    """The command line of a process; empty when it has ended or is about to."""
     try:
         with open(f"/proc/{pid}/cmdline", "rb") as file:
             words = file.read().split(b"\0")
-        text = " ".join(word.decode(errors="replace") for word in words if word)
-        if text:
-            return text
-        with open(f"/proc/{pid}/comm", "rb") as file:
-            return file.read().decode(errors="replace").strip()
     except OSError:
-        return "?"
-
-
-def is_zombie(pid: int) -> bool:
-    """Whether the process has ended and only waits to be reaped (a process that is gone counts too)."""
-    try:
-        with open(f"/proc/{pid}/stat", "rb") as file:
-            return file.read().rpartition(b")")[2].split()[0] in (b"Z", b"X")
-    except OSError:
-        return True
+        return "" if sys.platform == "linux" else f"process {pid}"
+    return " ".join(word.decode(errors="replace") for word in words if word)
 
 
 def signal_name(number: int) -> str:

@@ -64,6 +64,7 @@ class SpawnBackend:
             "basetemp": _basetemp(config),
             "worker_input": worker_input,
             "hold": self._hold,
+            "seed": self._seed,
             "coverage": _coverage_configuration(),
         }
 

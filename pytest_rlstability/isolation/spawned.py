@@ -49,7 +49,7 @@ def start_session(brief: Record) -> Any:
     import pytest
     from _pytest.config import _prepareconfig
 
-    from pytest_rlstability.isolation.child import in_test_process
+    from pytest_rlstability.beacon import enter_test_process
 
     config = _prepareconfig(brief["arguments"], None)
     for name, value in _QUIET_OPTIONS.items():
@@ -59,7 +59,8 @@ def start_session(brief: Record) -> Any:
         config.option.basetemp = str(Path(brief["basetemp"]) / f"spawn-{os.getpid()}")
     if brief["worker_input"] is not None:
         config.workerinput = brief["worker_input"]  # type: ignore[attr-defined]
-    config.stash[in_test_process] = True
+    config.option.rl_seed = str(brief["seed"])
+    enter_test_process(config)
     config.pluginmanager.register(FreshSession(brief["path"]))
     config._do_configure()
     reporter = config.pluginmanager.unregister(name="terminalreporter")

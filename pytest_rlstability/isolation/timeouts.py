@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from pytest_rlstability.isolation.child import in_test_process
+from pytest_rlstability.beacon import is_test_process
 from pytest_rlstability.isolation.watch import HardLimit, Watch
 
 _GRACE = 1.0
@@ -32,4 +32,4 @@ def is_kept_outside(item: pytest.Item, settings: Any, *, isolated: bool) -> bool
     and in the test's for the thread method, which knows no better than to end it."""
     if isolated:
         return True
-    return item.config.stash.get(in_test_process, False) and settings.method == "thread"
+    return is_test_process(item.config) and settings.method == "thread"

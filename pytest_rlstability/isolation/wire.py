@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import os
 import socket
+import sys
 import threading
 from collections.abc import Mapping
 from pathlib import Path
@@ -104,7 +105,8 @@ def printable(value: object) -> str:
 def listen(directory: Path) -> tuple[socket.socket, Address]:
     """A listening socket only this machine reaches, and its address."""
     if hasattr(socket, "AF_UNIX"):
-        path = os.fspath(directory / "hub")
+        # Linux knows addresses without a file: a long TMPDIR would not fit into one with.
+        path = f"\0{directory.name}" if sys.platform == "linux" else os.fspath(directory / "hub")
         server = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         server.bind(path)
         server.listen(64)

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import signal
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -16,16 +18,20 @@ _ended_on_purpose: set[int] = set()
 
 def remember_ends() -> None:
     """Note the workers this process itself terminates or kills: a vec-env's ``close`` is not a crash."""
-    popen = sys.modules.get("multiprocessing.popen_fork")
-    if popen is None:
+    module = sys.modules.get("multiprocessing.process")
+    if module is None:
         return
-    original = popen.Popen._send_signal
 
-    def noting(process: Any, number: int) -> None:
-        _ended_on_purpose.add(process.pid)
-        original(process, number)
+    def noting(end: Callable[[Any], None]) -> Callable[[Any], None]:
+        @functools.wraps(end)
+        def noted(process: Any) -> None:
+            _ended_on_purpose.add(process.pid)
+            end(process)
 
-    popen.Popen._send_signal = noting
+        return noted
+
+    process_class = module.BaseProcess
+    process_class.terminate, process_class.kill = noting(process_class.terminate), noting(process_class.kill)
 
 
 def dead_workers(directory: Path) -> list[dict[str, object]]:
@@ -37,7 +43,7 @@ def dead_workers(directory: Path) -> list[dict[str, object]]:
     module = sys.modules.get("multiprocessing.process")
     if module is None:
         return []
-    noted = sys.modules["multiprocessing.popen_fork"].Popen._send_signal.__name__ == "noting"
+    noted = hasattr(module.BaseProcess.terminate, "__wrapped__")
     deliberate = () if noted else (signal.SIGTERM, signal.SIGKILL)
     found = []
     for process in module._dangling:

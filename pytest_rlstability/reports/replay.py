@@ -24,7 +24,8 @@ class RLStabilityWarning(pytest.PytestWarning):
 
 
 def replay(item: pytest.Item, run: Run, verdict: Verdict | None, settings: Settings) -> list[pytest.TestReport]:
-    """Log the reports and warnings of *run*, with *verdict* in the place of the test's own outcome."""
+    """The reports of *run*, with *verdict* in the place of the test's own outcome; warnings and the like are told
+    at once, the reports are the caller's to log."""
     reports = [revive_report(item.config, data) for data in run.reports]
     if verdict is None:
         reports = _bring_verdict_home(reports)
@@ -37,8 +38,6 @@ def replay(item: pytest.Item, run: Run, verdict: Verdict | None, settings: Setti
             report.sections.append(("rl-stability", f"Reproduce: {reproduce_command(item, settings)}"))
     known.update(seed=run.seed, backend=run.backend, own_process=run.exit is not None)
     reports[-1].user_properties += junit_properties(known)  # type: ignore[arg-type]
-    for report in reports:
-        item.ihook.pytest_runtest_logreport(report=report)
     _replay_side_effects(item, run)
     return reports
 
@@ -151,6 +150,27 @@ def _record_warning(item: pytest.Item, message: warnings.WarningMessage, when: s
     item.ihook.pytest_warning_recorded.call_historic(
         kwargs={"warning_message": message, "when": when, "nodeid": nodeid, "location": None}
     )
+
+
+def summary(run: Run, reports: list[pytest.TestReport]) -> dict[str, object]:
+    """What the event log says of a finished test."""
+    known = stability_of(reports[-1])
+    outcome = next((report.outcome for report in reports if report.failed), None)
+    return {
+        "outcome": outcome or next((report.outcome for report in reports if report.skipped), "passed"),
+        "duration": run.ended - run.started,
+        "phases": {str(report.when): report.duration for report in reports},
+        "backend": run.backend,
+        "seed": run.seed,
+        "laps": run.lap,
+        "peak_memory": run.exit.peak if run.exit else 0,
+        "leftovers": run.exit.leftovers if run.exit else [],
+        "stages": [*run.stages_done, *run.stages_open],
+        "verdict": known.get("verdict"),
+        "reproduce": known.get("reproduce"),
+        "report": "\n".join(report.longreprtext for report in reports if report.failed),
+        "output": dict(reports[-1].sections) if outcome else {},
+    }
 
 
 def report_internal_error(item: pytest.Item) -> None:

@@ -61,9 +61,10 @@ def _worker_died(run: Run) -> Verdict:
     worker = run.dead_workers[0]
     others = len(run.dead_workers) - 1
     frames = (parse_dump(worker["stack"]).crashed or _NOBODY).own_frames
+    phase = _failed_phase(run)
     return Verdict(
         "CRASH",
-        f"worker process {worker['name']} (pid {worker['pid']}) died by {worker['signal']} {place_of(run)}"
+        f"worker process {worker['name']} (pid {worker['pid']}) died by {worker['signal']} {PHASE_WORDS[phase]}"
         + (f", and {others} more" if others else ""),
         sections=present(
             ("", where(frames)),
@@ -74,8 +75,9 @@ def _worker_died(run: Run) -> Verdict:
         ),
         facts={
             "signal": worker["signal"],
-            "signature": signature(f"worker {worker['signal']}", run.phase, frames),
+            "signature": signature(f"worker {worker['signal']}", phase, frames),
             **shared_facts(run),
+            "phase": phase,
         },
     )
 
@@ -83,13 +85,14 @@ def _worker_died(run: Run) -> Verdict:
 def _over_the_cap(run: Run) -> Verdict:
     return Verdict(
         "CRASH",
-        f"out of memory {place_of(run)}: the limit is {format_size(run.memory_limit or 0)}",
+        f"out of memory {PHASE_WORDS[_failed_phase(run)]}: the limit is {format_size(run.memory_limit or 0)}",
         sections=present(
             ("Stages", stages_text(run)),
             ("The test failed with", _first_failure(run)),
             ("Process", process_text(run)),
         ),
-        facts={"signal": "MemoryError", "signature": signature("out of memory", run.phase, ()), **shared_facts(run)},
+        facts={"signal": "MemoryError", "signature": signature("out of memory", run.phase, ()), **shared_facts(run),
+               "phase": _failed_phase(run)},
     )
 
 
@@ -188,6 +191,10 @@ def shared_facts(run: Run) -> dict[str, Fact]:
 
 def _failed(run: Run) -> bool:
     return any(report["outcome"] == "failed" for report in run.reports)
+
+
+def _failed_phase(run: Run) -> str:
+    return next(str(report["when"]) for report in run.reports if report["outcome"] == "failed")
 
 
 def _first_failure(run: Run) -> str:

@@ -1,0 +1,41 @@
+"""The event log: one JSON object a line, flushed, so that a run killed half-way can still be read."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+
+from pytest_rlstability.isolation.wire import printable
+
+
+class EventLog:
+    """Writes events to a file. A disk that is full or read-only is told once and does not disturb the run."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self.trouble = ""
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            self._file = open(path, "w", encoding="utf-8")  # noqa: SIM115 (open for the whole run)
+        except OSError as error:
+            self._give_up(error)
+
+    def hear(self, event: Mapping[str, object]) -> None:
+        if self.trouble:
+            return
+        try:
+            self._file.write(json.dumps(event, default=printable) + "\n")
+            self._file.flush()
+        except OSError as error:
+            self._give_up(error)
+
+    def close(self) -> None:
+        if not self.trouble:
+            try:
+                self._file.close()
+            except OSError as error:
+                self._give_up(error)
+
+    def _give_up(self, error: OSError) -> None:
+        self.trouble = f"--rl-jsonl={self._path}: {error.strerror or error}; the event log is not complete"
