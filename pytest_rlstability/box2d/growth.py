@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
+from itertools import combinations
 
-MINIMUM_LAPS = 6
-"""Laps after the first before growth without a limit is judged."""
+MINIMUM_LAPS = 12
+"""Laps before growth without a limit is judged."""
+SURE_TREND = 4.0
+"""Standard deviations; chance alone gets there once in 30,000 looks."""
+STEADY = 0.8
+"""Share of the early growth that growth in the second half must still have."""
 MINIMUM_SECONDS = 5.0
 """Time over which growth per minute is judged; over less it would be guessing."""
 
@@ -14,7 +20,8 @@ MINIMUM_SECONDS = 5.0
 @dataclass(frozen=True)
 class Limits:
     """What one count may do. ``warning`` and ``critical`` bound the count itself: beyond the first the test
-    warns, beyond the second it fails. ``per_lap`` and ``per_minute`` bound its growth.
+    warns, beyond the second it fails. ``per_lap`` and ``per_minute`` bound its growth. A count with neither
+    ``critical`` nor ``per_lap`` must not grow for ever.
 
     ``Limits(warning=50, critical=100, per_lap=0, per_minute=5)``
     """
@@ -69,16 +76,22 @@ def growth_per_minute(samples: Sequence[Sample]) -> float | None:
 
 
 def keeps_growing(samples: Sequence[Sample]) -> bool:
-    """Whether the count grows without end: the low points of the last three thirds rise, and do not level off.
-    A pool that fills up, or a track that differs from lap to lap, does not do that."""
-    settled = [sample.count for sample in _settled(samples)]
-    if len(settled) < MINIMUM_LAPS:
+    """Whether the count rises beyond what chance does to counts that merely vary (Mann-Kendall's test), and as
+    fast in the second half as in the first. A pool that fills up, or a race track that is another one each lap,
+    does not do that."""
+    counts = [sample.count for sample in _settled(samples)]
+    if len(counts) < MINIMUM_LAPS or _trend(counts) < SURE_TREND:
         return False
-    third = len(settled) // 3
-    last = settled[len(settled) - 3 * third :]
-    low = [min(last[part * third : (part + 1) * third]) for part in range(3)]
-    early, late = low[1] - low[0], low[2] - low[1]
-    return early > 0 and late > 0 and late >= 0.5 * early
+    half = len(counts) // 2
+    early, late = counts[half] - counts[0], counts[-1] - counts[-1 - half]
+    return late > 0 and late >= STEADY * early
+
+
+def _trend(counts: Sequence[int]) -> float:
+    """Mann and Kendall's statistic: standard deviations by which pairs rise more often than they fall."""
+    number = len(counts)
+    score = sum((later > earlier) - (later < earlier) for earlier, later in combinations(counts, 2))
+    return (score - 1) / math.sqrt(number * (number - 1) * (2 * number + 5) / 18)
 
 
 def beyond(name: str, samples: Sequence[Sample], limits: Limits) -> str | None:
@@ -93,6 +106,6 @@ def beyond(name: str, samples: Sequence[Sample], limits: Limits) -> str | None:
         return f"{name} grew by {per_lap:.3g} per lap over {laps} laps, limit {limits.per_lap:g}"
     if limits.per_minute is not None and per_minute is not None and per_minute > limits.per_minute:
         return f"{name} grew by {per_minute:.3g} per minute, limit {limits.per_minute:g}"
-    if limits.per_lap is None and keeps_growing(samples):
+    if limits.per_lap is None and limits.critical is None and keeps_growing(samples):
         return f"{name} grew by {per_lap:.3g} per lap over {laps} laps without levelling off"
     return None

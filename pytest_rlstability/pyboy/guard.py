@@ -236,7 +236,7 @@ class GuardFactory:
         from pyboy import PyBoy
 
         if not isinstance(emulator, PyBoy):
-            directory = Path(tempfile.mkdtemp(prefix="rlstability-pyboy-"))
+            directory = Path(tempfile.mkdtemp(prefix="pyboy-rlstability-"))
             self._stack.callback(shutil.rmtree, directory, ignore_errors=True)
             rom = place_rom(emulator, directory, cgb=bool(options.get("cgb")))
             emulator = PyBoy(str(rom), **{"window": "null", "log_level": "ERROR", **options})

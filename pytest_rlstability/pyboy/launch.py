@@ -49,7 +49,7 @@ class EmulatorProcess:
     """One ``pytest_rlstability.pyboy.server`` with its directory, its shared block and our end of its channel."""
 
     def __init__(self, rom: str | os.PathLike[str] | bytes | IO[bytes] | None, *, cgb: bool) -> None:
-        self.directory = Path(tempfile.mkdtemp(prefix="rlstability-pyboy-"))
+        self.directory = Path(tempfile.mkdtemp(prefix="pyboy-rlstability-"))
         try:
             self.rom = place_rom(rom, self.directory, cgb=cgb)
             self.block = SharedBlock()
