@@ -15,6 +15,8 @@ if TYPE_CHECKING:
 
 pytest_plugins: list[str] = [
     "pytest_rlstability.fixtures.progress",
+    "pytest_rlstability.fixtures.laps",
+    "pytest_rlstability.fixtures.probe",
     "pytest_rlstability.fixtures.proxy",
     "pytest_rlstability.fixtures.vec_env",
     "pytest_rlstability.fixtures.pyboy",

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Literal
 
 State = Literal["clean", "bounded", "undecided", "leak"]
@@ -111,6 +112,8 @@ class Envelope:
     lap_span: float
     first: float
     last: float
+    per_lap: float
+    """Growth per lap over the newer half: what it does now, not what it did while it warmed up."""
 
     @classmethod
     def of(cls, laps: Sequence[float], values: Sequence[float]) -> Envelope:
@@ -123,11 +126,11 @@ class Envelope:
         for stretch in range(STRETCHES - 1, -1, -1):
             if lows[stretch] == float("inf"):  # windows grew: no sample fell in here, the next one is the best guess
                 lows[stretch] = lows[stretch + 1]
-        return cls(tuple(lows), span, values[0], values[-1])
+        return cls(tuple(lows), span, values[0], values[-1], _median_slope(laps, values))
 
     @property
     def rises(self) -> list[float]:
-        return [after - before for before, after in zip(self.lows, self.lows[1:], strict=False)]
+        return [after - before for before, after in pairwise(self.lows)]
 
     @property
     def newer_rises(self) -> list[float]:
@@ -145,15 +148,6 @@ class Envelope:
     def newer_spread(self) -> float:
         newer = self.lows[STRETCHES // 2 :]
         return max(newer) - min(newer)
-
-    @property
-    def laps_per_stretch(self) -> float:
-        return self.lap_span / STRETCHES
-
-    @property
-    def per_lap(self) -> float:
-        """Growth per lap over the newer half: what it does now, not what it did while it warmed up."""
-        return sum(self.newer_rises) / len(self.newer_rises) / self.laps_per_stretch
 
     def stopped_growing(self, rule: Rule) -> bool:
         """Whether the newer half lies clearly, not just by noise, above where it began."""
@@ -200,10 +194,10 @@ def _staircase(laps: Sequence[float], values: Sequence[float]) -> bool:
 
     Noise breaks the smaller horizons, so this only ever recognises a signal that does nothing but step up.
     """
-    if any(after < before for before, after in zip(values, values[1:], strict=False)):
+    if any(after < before for before, after in pairwise(values)):
         return False
     start, span = laps[0], laps[-1] - laps[0]
-    slopes = []
+    slopes: list[float] = []
     for halving in range(5):
         end = start + span / 2**halving
         middle = start + span / 2 ** (halving + 1)
@@ -285,6 +279,18 @@ def _too_few(laps: Sequence[float], values: Sequence[float], evidence: Evidence)
         laps_wanted=2 * FEWEST_SAMPLES,
         reason=f"only {done} laps were measured",
     )
+
+
+def _median_slope(laps: Sequence[float], values: Sequence[float]) -> float:
+    """The median slope between samples half of the newer half apart: exact on a line, untouched by spikes."""
+    middle = (laps[0] + laps[-1]) / 2
+    newer = [(lap, value) for lap, value in zip(laps, values, strict=True) if lap >= middle]
+    apart = max(len(newer) // 2, 1)
+    pairs = zip(newer, newer[apart:], strict=False)
+    slopes = sorted(
+        (later[1] - earlier[1]) / (later[0] - earlier[0]) for earlier, later in pairs if later[0] > earlier[0]
+    )
+    return slopes[len(slopes) // 2] if slopes else 0.0
 
 
 def _trimmed_mean(numbers: Sequence[float]) -> float:

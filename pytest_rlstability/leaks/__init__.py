@@ -1,0 +1,1 @@
+"""Leak checks of a running test: laps, samples, who holds what grew, and the report."""

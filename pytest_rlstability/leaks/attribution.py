@@ -1,0 +1,308 @@
+"""Who holds what leaked: a few more laps, watched closely. Runs only for what was convicted or is undecided."""
+
+from __future__ import annotations
+
+import gc
+import tracemalloc
+import types
+from collections import Counter
+from collections.abc import Generator, Sequence
+from dataclasses import dataclass, field
+
+from ..signals.registry import GROUPS
+from ..units import format_size
+from . import growers as containers
+from .check import LeakCheck, Watched
+from .growers import Grower
+from .lines import LineMeter, is_users, show_line
+from .native import native_tracer
+from .paths import Path, path_to
+
+FRAMES = 16
+Line = tuple[str, int]
+
+
+@dataclass
+class Finding:
+    """What was found out. *answer* is the one line a reader needs, the rest backs it up."""
+
+    answer: str = ""
+    bounded: str = ""
+    python_bytes_per_lap: float | None = None
+    sections: list[tuple[str, str]] = field(default_factory=list)
+
+    def add(self, title: str, lines: Sequence[str]) -> None:
+        if lines:
+            self.sections.append((title, "\n".join(lines)))
+
+
+def investigate(check: LeakCheck, suspects: Sequence[Watched]) -> Generator[int, None, Finding]:
+    """Yields numbers of laps to run, as ``check.windows()`` does, and returns what they showed."""
+    finding = Finding()
+    memory = [suspect for suspect in suspects if suspect.signal.name in GROUPS["memory"]]
+    named = [suspect for suspect in suspects if suspect not in memory]
+    if named:
+        yield from _investigate_resource(check, named[0], finding)
+    elif memory[0].signal.name == "workers":
+        finding.answer = "; ".join(list(memory[0].signal.inventory().values())[:3])
+    else:
+        yield from _investigate_memory(check, memory, finding)
+    return finding
+
+
+def inspect_survivors() -> Finding:
+    """What can be said without another lap: the objects made since the collector was frozen, and who holds them."""
+    gc.collect()
+    newborn = [thing for thing in gc.get_objects() if not _is_own(thing)]
+    births = Counter(f"{type(thing).__module__}.{type(thing).__qualname__}" for thing in newborn)
+    gc.unfreeze()
+    window = Window(max(1, len(newborn)), [], births, newborn[-200:], [], [])
+    finding = Finding()
+    holder = _path_to_newborn(window)
+    if births:
+        name, count = births.most_common(1)[0]
+        finding.answer = f"{count} more of {name}" + (f", held by {holder}" if holder else "")
+    finding.add("objects that stayed", [f"{count:8}  {name}" for name, count in births.most_common(5)])
+    return finding
+
+
+def _laps_for(check: LeakCheck, wanted: float, slowdown: float) -> int:
+    """As many of the *wanted* laps as a quarter of the remaining time allows, at least four."""
+    cost = max(check.lap_seconds / max(check.laps, 1), 1e-7) * slowdown
+    return int(max(4, min(wanted, check.seconds_left / 4 / cost)))
+
+
+# descriptors, threads, processes, shared memory, files, probes
+
+
+def _investigate_resource(check: LeakCheck, suspect: Watched, finding: Finding) -> Generator[int, None, None]:
+    per_lap = max(suspect.judgement.per_lap, 0.01)
+    laps = _laps_for(check, min(24 / per_lap, 240), slowdown=20)
+    before = suspect.signal.inventory()
+    line = yield from _meter(suspect, laps)
+    fresh = [text for key, text in suspect.signal.inventory().items() if key not in before]
+    where = f"made at {show_line(*line)}" if line else ""
+    example = fresh[-1] if fresh else ""
+    finding.answer = "; ".join(part for part in (where, example) if part)
+    finding.add(f"left behind by {laps} more laps", [*fresh[:5], *([f"... {len(fresh)} in all"] if fresh[5:] else [])])
+
+
+def _meter(suspect: Watched, laps: int) -> Generator[int, None, Line | None]:
+    yield 1
+    meter = LineMeter(suspect.signal.read)
+    meter.start()
+    try:
+        yield laps
+    finally:
+        meter.stop()
+    return meter.best(suspect.judgement.per_lap, laps)
+
+
+# memory
+
+
+def _investigate_memory(check: LeakCheck, memory: list[Watched], finding: Finding) -> Generator[int, None, None]:
+    python = [suspect for suspect in memory if suspect.signal.name in ("python", "objects", "torch")]
+    native = [suspect for suspect in memory if suspect.signal.name in ("malloc", "mappings", "cuda", "cuda_driver")]
+    rate = python[0].judgement.per_lap if python and python[0].signal.unit == "count" else 1.0
+    laps = _laps_for(check, min(max(64 / max(rate, 0.01), 48), 6400), slowdown=6)
+    window = yield from _watch_window(laps)
+    finding.python_bytes_per_lap = window.bytes_per_lap
+    _explain_python(window, finding)
+    if native and not window.explains(native[0].judgement.per_lap):
+        yield from _investigate_native(check, native[0], window, finding)
+
+
+@dataclass
+class Window:
+    """Twice two equal windows of laps: what each line kept in both, who was born, and which containers grew."""
+
+    laps: int
+    lines: list[tuple[Line, int, int]]
+    births: Counter[str]
+    newborn: list[object]
+    grown: list[Grower]
+    holding: list[Grower]
+    """Those among them that keep what the first line allocates."""
+
+    @property
+    def bytes_per_lap(self) -> float:
+        return sum(size for _, size, _ in self.lines) / self.laps
+
+    def explains(self, per_lap: float) -> bool:
+        return bool(self.lines) and self.bytes_per_lap >= 0.5 * per_lap
+
+
+def _watch_window(laps: int) -> Generator[int, None, Window]:
+    grown = yield from _watch_containers(laps)
+    gc.collect()
+    gc.freeze()
+    already_tracing = tracemalloc.is_tracing()
+    if not already_tracing:
+        tracemalloc.start(FRAMES)
+    try:
+        yield laps
+        gc.collect()
+        first = _kept_by_line()
+        yield laps
+        gc.collect()
+        lines = _kept_in_both(first, _kept_by_line())
+        top = lines[0][0] if lines else None
+        holding = [grower for grower in grown[:8] if _holds(grower, top)]
+    finally:
+        if not already_tracing:
+            tracemalloc.stop()
+    newborn = [thing for thing in gc.get_objects() if not _is_own(thing)]
+    births = Counter(f"{type(thing).__module__}.{type(thing).__qualname__}" for thing in newborn)
+    gc.unfreeze()
+    return Window(laps, lines, births, newborn[-200:], grown, holding)
+
+
+def _watch_containers(laps: int) -> Generator[int, None, list[Grower]]:
+    """The containers that grow. Before the allocations are traced: under tracemalloc a census takes a minute."""
+    gc.unfreeze()
+    gc.collect()
+    before = containers.census()
+    yield laps
+    gc.collect()
+    between = containers.grown_since(before)
+    yield laps
+    gc.collect()
+    grown = containers.growers(before, between, containers.grown_since(before))
+    return [grower for grower in grown if grower.grown >= 2]
+
+
+def _kept_in_both(first: dict[Line, tuple[int, int]], both: dict[Line, tuple[int, int]]) -> list[tuple[Line, int, int]]:
+    """What each line left behind in the first window and again in the second, most bytes first."""
+    lines = []
+    for line, (size, count) in first.items():
+        size_after, count_after = both.get(line, (0, 0))
+        if size_after > size and count_after > count:
+            lines.append((line, min(size, size_after - size), min(count, count_after - count)))
+    return sorted(lines, key=lambda entry: -entry[1])
+
+
+def _kept_by_line() -> dict[Line, tuple[int, int]]:
+    """(bytes, allocations) that are alive, by the innermost line of the user's that led to them."""
+    kept: dict[Line, tuple[int, int]] = {}
+    for statistic in tracemalloc.take_snapshot().statistics("traceback"):
+        line = _users_line(statistic.traceback)
+        if line is not None:
+            size, count = kept.get(line, (0, 0))
+            kept[line] = (size + statistic.size, count + statistic.count)
+    return kept
+
+
+def _users_line(traceback: tracemalloc.Traceback | None) -> Line | None:
+    if traceback is None:
+        return None
+    frames = list(traceback)
+    if not frames or "rlstability" in frames[-1].filename or frames[-1].filename == tracemalloc.__file__:
+        return None
+    for frame in reversed(frames):
+        if is_users(frame.filename):
+            return frame.filename, frame.lineno
+    return frames[-1].filename, frames[-1].lineno
+
+
+def _is_own(thing: object) -> bool:
+    """Whether *thing* is ours, or of the exception that ended the laps."""
+    if isinstance(thing, (types.FrameType, types.TracebackType)):
+        return True
+    return str(type(thing).__module__).startswith((__package__ or "").partition(".")[0])
+
+
+def _newest(container: object) -> object:
+    try:
+        if isinstance(container, dict):
+            return container[next(reversed(container))]
+        return container[-1]  # type: ignore[index]
+    except (TypeError, KeyError, IndexError, StopIteration):
+        return next(iter(container), None) if isinstance(container, set) else None
+
+
+def _holds(grower: Grower, line: Line | None) -> bool:
+    """Whether its newest item, or something that one refers to, was made by *line*."""
+    newest = _newest(grower.container)
+    if newest is None or line is None:
+        return False
+    nearby = [newest, *gc.get_referents(newest)]
+    nearby += gc.get_referents(*nearby[1:9])
+    return any(_users_line(tracemalloc.get_object_traceback(thing)) == line for thing in nearby[:64])
+
+
+def _explain_python(window: Window, finding: Finding) -> None:
+    grower, path = _best_holder(window)
+    parts = []
+    if window.lines:
+        parts.append(f"allocated at {show_line(*window.lines[0][0])}")
+    if grower is not None and path is not None:
+        parts.append(f"held by {path} ({grower.kind}, {grower.grown / 2 / window.laps:+.2g} items per lap)")
+        finding.bounded = _bound(grower, path, window)
+    elif window.newborn:
+        holder = _path_to_newborn(window)
+        parts.append(f"held by {holder}" if holder else "no Python object refers to it: a reference native code lost")
+    finding.answer = ", ".join(parts)
+    finding.add(
+        f"lines whose memory stayed (per lap, over twice {window.laps} laps)",
+        [
+            f"{format_size(size / window.laps):>10}  {count / window.laps:8.2f} blocks  {show_line(*line)}"
+            for line, size, count in window.lines[:5]
+        ],
+    )
+    often = [(name, count / window.laps) for name, count in window.births.most_common(5) if count >= window.laps / 20]
+    finding.add("objects that stayed", [f"{count:8.2f} per lap  {name}" for name, count in often])
+
+
+def _best_holder(window: Window) -> tuple[Grower | None, Path | None]:
+    others = [grower for grower in window.grown if grower not in window.holding]
+    for grower in [*window.holding, *others][:4]:
+        path = path_to(grower.container, hidden=[window.grown, grower, vars(grower)])
+        if path is not None:
+            return grower, path
+    return None, None
+
+
+def _path_to_newborn(window: Window) -> Path | None:
+    common = window.births.most_common(1)[0][0] if window.births else ""
+    alike = [thing for thing in window.newborn if f"{type(thing).__module__}.{type(thing).__qualname__}" == common]
+    return path_to(alike[-1], hidden=[window.newborn, alike]) if alike else None
+
+
+def _bound(grower: Grower, path: Path, window: Window) -> str:
+    """What will stop the growth, when the container that takes most of it has a limit it has not reached."""
+    room = grower.room()
+    if room is None or room <= 0 or grower not in window.holding:
+        return ""
+    if window.lines[0][1] < 0.5 * sum(size for _, size, _ in window.lines):
+        return ""
+    return f"fills {path}, which has room for {room} more"
+
+
+def _investigate_native(
+    check: LeakCheck, suspect: Watched, window: Window, finding: Finding
+) -> Generator[int, None, None]:
+    laps = _laps_for(check, 64, slowdown=20)
+    line = yield from _meter(suspect, laps)
+    tracer = native_tracer() if suspect.signal.name in ("malloc", "mappings") and check.seconds_left > 5 else None
+    frames: list[str] = []
+    if tracer is not None:
+        try:
+            tracer.start()
+            try:
+                yield laps
+            finally:
+                tracer.stop()
+            frames = tracer.stack(laps)
+        finally:
+            tracer.close()
+    known = suspect.signal.inventory()
+    largest = list(known.values())[-3:] if known else []
+    if line and window.lines and line == window.lines[0][0]:
+        pass  # the Python objects made there own the native memory, and who holds those has been said
+    elif line:
+        finding.answer = f"native memory, taken at {show_line(*line)}"
+    elif frames:
+        finding.answer = f"native memory, taken in {frames[0]}"
+    finding.add("native stack (memray)", frames)
+    finding.add("newest mappings", largest)

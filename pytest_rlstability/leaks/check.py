@@ -1,0 +1,322 @@
+"""One leak check: how many laps to run next, what was measured, and when it is enough."""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import math
+import time
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from ..signals.protocol import Signal
+from ..signals.registry import open_signals
+from ..verdicts.leak import FEWEST_SAMPLES, Evidence, Judgement, Rule, judge
+from .harness import Keepings
+from .series import Series
+from .settings import LeakSettings
+
+SAMPLING_SHARE = 0.05
+MEASURING_SHARE = 0.75
+"""The rest of the budget is for finding out who holds what leaked."""
+DEAR_SHARE = 0.01
+LOOK = 1.5
+MOST_SAMPLES = 32
+"""A look of so many seconds is sampled at least so often, whatever a sample costs."""
+Teller = Callable[[Mapping[str, object]], None]
+
+
+@dataclass
+class Watched:
+    """A signal under watch: its samples and what they say so far."""
+
+    signal: Signal
+    rule: Rule
+    series: Series = field(default_factory=Series)
+    judgement: Judgement = field(default_factory=lambda: Judgement("clean", False))
+    before: tuple[Sequence[float], Sequence[float]] = ((), ())
+    """The samples of the warm-up, for a check that does not get much further."""
+    by_minute: bool = False
+    """Judged by time instead of laps."""
+    dismissed: str = ""
+
+    @property
+    def decides(self) -> bool:
+        """Whether the check waits for this one: what is read rarely or moved by others can only convict."""
+        return not (self.signal.dear or self.signal.foreign)
+
+
+class LeakCheck:
+    """Runs one check. The caller runs the laps that ``windows()`` asks for and reads ``watched`` afterwards.
+
+    ``for count in check.windows(): [lap() for _ in range(count)]``, then ``check.leaks()`` and ``check.close()``.
+    """
+
+    def __init__(
+        self,
+        settings: LeakSettings,
+        *,
+        tell: Teller | None = None,
+        extra: Sequence[Watched] = (),
+        clock: Callable[[], float] = time.perf_counter,
+    ) -> None:
+        self.settings = settings
+        self.laps = 0
+        self.measured_from = 0
+        self.lap_seconds = 0.0
+        self.measured_seconds = 0.0
+        self.sampling_seconds = 0.0
+        self.watched: list[Watched] = []
+        self.missing: dict[str, str] = {}
+        self._charted: list[Signal] = []
+        self._extra = extra
+        self._tell = tell
+        self._told_at = 0.0
+        self._clock = clock
+        self._lap_cost = 0.0
+        self._sample_cost = 0.0
+        self._dear_cost = 0.0
+        self._dear_at = 0.0
+        self._window = 1
+        self._opened_at = 0.0
+        self._open = False
+
+    # what the caller sees
+
+    def windows(self) -> Iterator[int]:
+        """Numbers of laps to run, one after the other, until there is a verdict or no time."""
+        self.open()
+        yield from self._warm_up()
+        self._begin_measuring()
+        yield from self._measure()
+
+    def leaks(self) -> list[Watched]:
+        """What leaks, most telling first."""
+        return [watched for watched in self.watched if watched.judgement.state == "leak"]
+
+    def undecided(self) -> list[Watched]:
+        return [watched for watched in self.watched if watched.judgement.state == "undecided" and watched.decides]
+
+    @property
+    def measured_laps(self) -> int:
+        return self.laps - self.measured_from
+
+    @property
+    def seconds_left(self) -> float:
+        return self.settings.budget - (self._clock() - self._opened_at)
+
+    def open(self) -> None:
+        if self._open:
+            return
+        self._open = True
+        self._opened_at = self._clock()
+        signals, self.missing = open_signals(self.settings.signals)
+        self._charted = [signal for signal in signals if not signal.judged]
+        self.watched = list(self._extra)
+        self.watched += [Watched(signal, self._rule(signal)) for signal in signals if signal.judged]
+        self._keepings = Keepings()
+        gc.collect()
+        gc.freeze()
+        self._sample()
+
+    def close(self) -> None:
+        """Give everything back; harmless when repeated."""
+        if self._open:
+            self._open = False
+            gc.unfreeze()
+            for signal in [*(watched.signal for watched in self.watched), *self._charted]:
+                signal.close()
+
+    def judge_now(self, final: bool) -> None:
+        """Bring every judgement up to date with the samples."""
+        evidence = Evidence(
+            laps=self.measured_laps, seconds=self.measured_seconds, budget=self._time_to_measure(), final=final
+        )
+        for watched in self.watched:
+            if not watched.dismissed:
+                watched.judgement = judge(watched.series.laps, watched.series.values, watched.rule, evidence)
+
+    def judge_cut_short(self) -> None:
+        """Judge what there is when a lap ended the check: with the warm-up's samples if that is nearly all."""
+        for watched in self.watched:
+            laps, values = watched.before
+            if len(watched.series) < 2 * FEWEST_SAMPLES and laps:
+                began = laps[-1]
+                watched.series = Series.of(
+                    [*laps, *(began + lap for lap in watched.series.laps)], [*values, *watched.series.values]
+                )
+        self.judge_now(final=True)
+
+    # the phases
+
+    def _warm_up(self) -> Iterator[int]:
+        while not self._warm():
+            wanted = self.settings.warmup
+            yield from self._run(self._next_window(wanted - self.laps if wanted is not None else None))
+
+    def _warm(self) -> bool:
+        if self.settings.warmup is not None:
+            return self.laps >= self.settings.warmup
+        if any(watched.series.growth >= watched.rule.ceiling / 8 for watched in self.watched):
+            return True
+        if self.lap_seconds >= 0.1 * self.settings.budget and self.laps >= 2:
+            return True
+        return self.laps >= 16 and self.lap_seconds >= 0.15
+
+    def _begin_measuring(self) -> None:
+        gc.collect()
+        gc.freeze()
+        for watched in self.watched:
+            watched.before = (watched.series.laps, watched.series.values)
+            watched.series.clear()
+        self.measured_from = self.laps
+        self.measured_seconds = 0.0
+        self._dear_cost = 0.0
+        self._sample()
+
+    def _measure(self) -> Iterator[int]:
+        next_look = FEWEST_SAMPLES
+        while True:
+            laps_left = self.settings.laps - self.measured_laps if self.settings.laps is not None else None
+            yield from self._run(self._next_window(laps_left))
+            final = self._time_is_up() or (self.settings.laps is not None and self.measured_laps >= self.settings.laps)
+            if not final and self.measured_laps < next_look:
+                continue
+            next_look = math.ceil(self.measured_laps * 1.15)
+            self.judge_now(final)
+            yield from self._rule_out_others()
+            if final or self.leaks() or self._settled():
+                return
+
+    def _settled(self) -> bool:
+        return all(watched.judgement.settled for watched in self.watched if watched.decides)
+
+    def _run(self, count: int) -> Iterator[int]:
+        started = self._clock()
+        yield count
+        seconds = self._clock() - started
+        self.laps += count
+        self.lap_seconds += seconds
+        self.measured_seconds += seconds
+        self._lap_cost = seconds / count
+        self._window = count
+        self._sample()
+
+    # how many laps until the next sample
+
+    def _next_window(self, laps_left: int | None) -> int:
+        count = max(2, self.laps // 8) if self.laps > 1 else 1
+        if self.measured_from and self._lap_cost:
+            # evenly spaced samples tell more, so the windows of a short look stay short
+            count = min(count, max(math.ceil(LOOK / MOST_SAMPLES / self._lap_cost), self.measured_laps // MOST_SAMPLES))
+        if self._lap_cost > 0:
+            count = min(count, math.ceil(self._sample_cost / (SAMPLING_SHARE * self._lap_cost)))
+            count = min(count, math.ceil(max(self._time_left(), 0.01) / self._lap_cost))
+        for watched in self.watched:
+            count = min(count, self._laps_to_ceiling(watched))
+        if laps_left is not None:
+            count = min(count, laps_left)
+        return max(count, 1)
+
+    def _laps_to_ceiling(self, watched: Watched) -> int:
+        """A part of the laps that growth would take to its ceiling: a leak must not starve the machine."""
+        growth, done = watched.series.growth, max(self.measured_laps, 1)
+        if growth <= 0 or math.isinf(watched.rule.ceiling):
+            return 1 << 30
+        ceiling = watched.rule.ceiling
+        while ceiling <= growth:
+            ceiling *= 2
+        room = max((ceiling - growth) / 8, ceiling / 32)
+        return max(1, math.ceil(room * done / growth))
+
+    def _time_to_measure(self) -> float:
+        return MEASURING_SHARE * self.settings.budget
+
+    def _time_left(self) -> float:
+        return self._time_to_measure() - (self._clock() - self._opened_at)
+
+    def _time_is_up(self) -> bool:
+        return self._time_left() <= 0
+
+    # samples
+
+    def _sample(self) -> None:
+        started = self._clock()
+        self._keepings.trim()
+        gc.collect()
+        for watched in self.watched:
+            if not watched.signal.dear:
+                moment = self.measured_seconds / 60 if watched.by_minute else self.measured_laps
+                watched.series.add(moment, watched.signal.read())
+        self._sample_dear()
+        self._tell_some(started)
+        cost = self._clock() - started
+        self.sampling_seconds += cost
+        self._sample_cost = cost if not self._sample_cost else 0.8 * self._sample_cost + 0.2 * cost
+
+    def _sample_dear(self) -> None:
+        """Read the signals that take long only when laps have taken so much longer that it does not matter."""
+        if self._dear_cost > DEAR_SHARE * (self.lap_seconds - self._dear_at):
+            return
+        started = self._clock()
+        for watched in self.watched:
+            if watched.signal.dear:
+                watched.series.add(self.measured_laps, watched.signal.read())
+        self._dear_cost = self._clock() - started
+        self._dear_at = self.lap_seconds
+
+    def _tell_some(self, now: float) -> None:
+        """Tell samples ever more rarely: tens to a few hundreds in a check, however many are taken."""
+        elapsed = now - self._opened_at
+        if self._tell is None or now - self._told_at < max(0.02, elapsed / 50):
+            return
+        self._told_at = now
+        values = {watched.signal.name: watched.series.last for watched in self.watched}
+        values.update({signal.name: signal.read() for signal in self._charted})
+        self._tell({"lap": self.laps, "seconds": round(elapsed, 3), "values": values})
+
+    def _rule(self, signal: Signal) -> Rule:
+        ceiling = signal.ceiling
+        if signal.unit == "bytes":
+            ceiling = min(ceiling, _memory_to_spare())
+        return Rule(
+            limit=self.settings.limit_of(signal.name, signal.unit),
+            smallest=signal.smallest,
+            resolution=signal.resolution,
+            ceiling=ceiling,
+            exact=signal.exact,
+        )
+
+    # what other processes do
+
+    def _rule_out_others(self) -> Iterator[int]:
+        """Convict what other processes share only if it stands still when the test does, and goes on with it."""
+        for watched in self.leaks():
+            if watched.signal.foreign and not (yield from self._is_ours(watched)):
+                watched.dismissed = "other processes make it grow"
+                watched.judgement = Judgement("clean", True, reason=watched.dismissed)
+
+    def _is_ours(self, watched: Watched) -> Generator[int, None, bool]:
+        rate = watched.series.growth / max(self.measured_seconds, 1e-6)
+        pause = min(max(0.3, 6 / rate), 3.0)
+        before = watched.signal.read()
+        time.sleep(pause)
+        if watched.signal.read() - before > 0.25 * rate * pause:
+            return False
+        before, laps = watched.signal.read(), max(8, self.measured_laps // 8)
+        yield from self._run(laps)
+        return watched.signal.read() - before >= 0.5 * watched.judgement.per_lap * laps
+
+
+def _memory_to_spare() -> float:
+    """A quarter of the memory that this process may still take."""
+    import psutil
+
+    spare = float(psutil.virtual_memory().available)
+    with contextlib.suppress(ImportError, ValueError, OSError):
+        import resource
+
+        limit, _ = resource.getrlimit(resource.RLIMIT_AS)
+        if limit != resource.RLIM_INFINITY:
+            spare = min(spare, limit - psutil.Process().memory_info().vms)
+    return max(spare / 4, 2.0**24)

@@ -1,0 +1,79 @@
+"""Which containers grow from window to window: the list, dict, set, deque or cache that keeps what leaks."""
+
+from __future__ import annotations
+
+import gc
+from collections import deque
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+_CONTAINERS = (list, dict, set, deque)
+_UNTRACKED = (dict, bytearray)
+"""The collector does not list a dict of plain values, nor a bytearray; whoever refers to them is listed."""
+_BASES = (*_CONTAINERS, bytearray)
+_CHUNK = 2000
+
+Census = dict[int, int]
+
+
+def census() -> Census:
+    """id -> length of every container that can be reached from what the garbage collector tracks."""
+    return {id(thing): _length(thing) for thing in _containers()}
+
+
+def grown_since(before: Census) -> Census:
+    """The part of a new census that is longer than it was *before*."""
+    endless = 1 << 62
+    return {id(thing): _length(thing) for thing in _containers() if _length(thing) > before.get(id(thing), endless)}
+
+
+def _containers() -> Iterator[object]:
+    tracked = gc.get_objects()
+    for start in range(0, len(tracked), _CHUNK):
+        chunk = tracked[start : start + _CHUNK]
+        yield from (thing for thing in chunk if issubclass(type(thing), _CONTAINERS))
+        yield from (thing for thing in gc.get_referents(*chunk) if type(thing) in _UNTRACKED)
+
+
+def _length(thing: object) -> int:
+    kind: Any = type(thing)
+    if kind not in _BASES:  # not its own len(): a subclass's may do anything
+        kind = next(base for base in _BASES if issubclass(kind, base))
+    return int(kind.__len__(thing))
+
+
+@dataclass(frozen=True, eq=False)
+class Grower:
+    """A container and how much longer it got in two windows of laps."""
+
+    container: object
+    length: int
+    grown: int
+
+    @property
+    def kind(self) -> str:
+        return type(self.container).__name__
+
+    def room(self) -> int | None:
+        """How much longer it can get before it starts to drop things, or None when nothing stops it."""
+        if isinstance(self.container, deque) and self.container.maxlen is not None:
+            return self.container.maxlen - self.length
+        for holder in gc.get_referrers(self.container):
+            parameters = getattr(holder, "cache_parameters", None)
+            if type(holder).__name__ == "_lru_cache_wrapper" and parameters is not None:
+                largest: int | None = parameters()["maxsize"]
+                return None if largest is None else largest - self.length
+        return None
+
+
+def growers(before: Census, between: Census, after: Census) -> list[Grower]:
+    """The containers that grew in both windows, the fastest first."""
+    grown = {
+        identity: length - before[identity]
+        for identity, length in after.items()
+        if before[identity] < between.get(identity, 0) < length
+    }
+    found = {id(thing): thing for thing in _containers() if id(thing) in grown}
+    result = [Grower(thing, after[identity], grown[identity]) for identity, thing in found.items()]
+    return sorted(result, key=lambda grower: -grower.grown)

@@ -1,0 +1,82 @@
+"""From samples to an answer: a verdict, a warning, or nothing to say."""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from dataclasses import dataclass, replace
+
+from ..events import Verdict
+from ..signals.registry import GROUPS
+from .attribution import Finding, inspect_survivors, investigate
+from .check import LeakCheck, Watched
+from .report import undecided_text, verdict
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """How a check ended: with a *verdict* that fails the test, a *warning* that does not, or neither."""
+
+    verdict: Verdict | None = None
+    warning: str = ""
+
+
+def run(check: LeakCheck) -> Generator[int, None, Outcome]:
+    """Yields numbers of laps to run and returns the outcome.
+
+    ``outcome = yield from run(check)`` in a generator that runs the laps; ``check.close()`` is the caller's.
+    """
+    yield from check.windows()
+    return (yield from conclude(check))
+
+
+def conclude(check: LeakCheck) -> Generator[int, None, Outcome]:
+    """What the judgements come to, after a closer look at whatever grows."""
+    suspects = check.leaks() or check.undecided()
+    if not suspects:
+        return Outcome()
+    finding = (yield from investigate(check, suspects)) if _worth_a_look(check) else Finding()
+    _acquit_bounded(check, finding)
+    _acquit_within_limit(check, finding)
+    if check.leaks():
+        return Outcome(verdict=verdict(check, finding))
+    if check.undecided():
+        return Outcome(warning=undecided_text(check, finding))
+    return Outcome()
+
+
+def conclude_cut_short(check: LeakCheck, error: BaseException | None) -> Outcome:
+    """What can be said of a check whose loop was left, or in which a lap ran out of what leaked."""
+    check.judge_cut_short()
+    if not check.leaks():
+        return Outcome()
+    finding = inspect_survivors()
+    if error is not None:
+        finding.sections.insert(
+            0, ("how it ended", f"lap {check.laps + 1} or later raised {type(error).__name__}: {error}")
+        )
+    return Outcome(verdict=verdict(check, finding))
+
+
+def _worth_a_look(check: LeakCheck) -> bool:
+    return bool(check.leaks()) or check.measured_laps >= 24
+
+
+def _acquit_bounded(check: LeakCheck, finding: Finding) -> None:
+    """A deque or an lru_cache that takes all of the growth and has a limit is filling up, not leaking."""
+    if finding.bounded:
+        _acquit([entry for entry in check.watched if entry.signal.name in GROUPS["memory"]], "bounded", finding.bounded)
+
+
+def _acquit_within_limit(check: LeakCheck, finding: Finding) -> None:
+    """Blocks have no size of their own: with a limit in bytes, what tracemalloc measured decides."""
+    limit = check.settings.limit
+    if limit is not None and finding.python_bytes_per_lap is not None and finding.python_bytes_per_lap <= limit:
+        _acquit(
+            [entry for entry in check.watched if entry.signal.name in ("python", "objects")], "clean", "within limit"
+        )
+
+
+def _acquit(entries: list[Watched], state: str, reason: str) -> None:
+    for entry in entries:
+        if entry.judgement.growing:
+            entry.judgement = replace(entry.judgement, state=state, reason=reason)  # type: ignore[arg-type]

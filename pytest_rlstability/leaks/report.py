@@ -1,0 +1,102 @@
+"""The LEAK report and the lines about what is bounded or undecided."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from ..events import Fact, Verdict
+from ..units import format_size
+from .attribution import Finding
+from .check import LeakCheck, Watched
+from .series import sparkline
+
+
+def amount(value: float, unit: str) -> str:
+    """*value* for a person: bytes as a size, counts as a number."""
+    if unit == "bytes":
+        return format_size(value)
+    return f"{value:.0f}" if float(value).is_integer() or abs(value) >= 100 else f"{value:.3g}"
+
+
+def table(watched: Sequence[Watched], missing: dict[str, str]) -> str:
+    """One row per signal that moved: first, last, per lap, its course and the verdict."""
+    header = ("signal", "first", "last", "per lap", "course", "verdict")
+    rows = [header]
+    for entry in sorted(watched, key=lambda entry: entry.judgement.state != "leak"):
+        judged, unit = entry.judgement, entry.signal.unit
+        if judged.state == "clean" and not entry.dismissed and not entry.series.growth:
+            continue
+        rows.append(
+            (
+                entry.signal.title,
+                amount(entry.series.values[0] if len(entry.series) else 0, unit),
+                amount(entry.series.last, unit),
+                amount(judged.per_lap, unit) if judged.per_lap else "0",
+                sparkline(entry.series.values),
+                "LEAK"
+                if judged.state == "leak"
+                else judged.state + (f" ({entry.dismissed})" if entry.dismissed else ""),
+            )
+        )
+    widths = [max(len(row[column]) for row in rows) for column in range(len(header))]
+    lines = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
+    still = [entry.signal.name for entry in watched if entry.judgement.state == "clean" and not entry.series.growth]
+    if still:
+        lines.append(f"unchanged: {', '.join(still)}")
+    lines += [f"not measured: {name} ({why})" for name, why in missing.items()]
+    return "\n".join(lines)
+
+
+def verdict(check: LeakCheck, finding: Finding) -> Verdict:
+    """The LEAK verdict for what *check* convicted and *finding* explains."""
+    top = check.leaks()[0]
+    rate = f"{amount(top.judgement.per_lap, top.signal.unit)} per lap"
+    headline = f"{top.signal.title} grow by {rate} over {check.measured_laps} laps"
+    if top.rule.limit:
+        headline += f" (limit {amount(top.rule.limit, top.signal.unit)})"
+    if finding.answer:
+        headline += f", {finding.answer}"
+    facts: dict[str, Fact] = {
+        "signal": top.signal.name,
+        "class": top.signal.name,
+        "per_lap": round(top.judgement.per_lap, 3),
+        "limit": top.rule.limit,
+        "laps": check.laps,
+    }
+    sections = [
+        (
+            f"signals over {check.measured_laps} laps after {check.measured_from} to warm up",
+            table(check.watched, check.missing),
+        ),
+        *([("who holds it", finding.answer)] if finding.answer else []),
+        *finding.sections,
+        ("to allow it", suppression(top)),
+    ]
+    return Verdict("LEAK", headline, tuple(sections), facts)
+
+
+def suppression(top: Watched) -> str:
+    """How to say that this growth is known."""
+    if top.signal.unit == "bytes":
+        return f'@pytest.mark.rl_no_leak(limit="{format_size(top.judgement.per_lap * 1.25).replace(" ", "")}")'
+    return f"@pytest.mark.rl_no_leak(signals=[...]) without {top.signal.name!r}"
+
+
+def undecided_text(check: LeakCheck, finding: Finding | None) -> str:
+    """What could not be decided, and what would decide it."""
+    parts = []
+    for entry in check.undecided():
+        judged = entry.judgement
+        per_lap = amount(judged.per_lap, entry.signal.unit)
+        parts.append(f"{entry.signal.title} {judged.reason} ({per_lap} per lap over {judged.laps} laps)")
+    wanted = max((entry.judgement.laps_wanted for entry in check.undecided()), default=0)
+    text = f"rl_no_leak undecided: {'; '.join(parts)}"
+    if finding is not None and finding.answer:
+        text += f"; {finding.answer}"
+    cost = check.lap_seconds / max(check.laps, 1)
+    needed = max(wanted * cost * 1.5, 2 * check.settings.budget)
+    return f"{text}. About {wanted} laps would decide it: --rl-leak-budget={_flag(needed)}"
+
+
+def _flag(seconds: float) -> str:
+    return f"{seconds:.0f}s" if seconds < 600 else f"{seconds / 60:.0f}min"

@@ -1,0 +1,49 @@
+"""CUDA memory, once the test has started CUDA: what torch's allocator handed out, and what the driver gave away."""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+from .protocol import Signal
+
+
+def _started_cuda() -> Any:
+    torch = sys.modules.get("torch")
+    cuda = getattr(torch, "cuda", None)
+    return cuda if cuda is not None and cuda.is_initialized() else None
+
+
+class CudaAllocator(Signal):
+    name = "cuda"
+    title = "CUDA memory (torch)"
+    unit = "bytes"
+    smallest = 4096.0
+    resolution = 24.0
+    ceiling = 2**30
+
+    def read(self) -> float:
+        cuda = _started_cuda()
+        return float(sum(cuda.memory_allocated(device) for device in range(cuda.device_count()))) if cuda else 0.0
+
+
+class CudaDriver(Signal):
+    """Other programs share the card, so growth here has to stop when the test stands still."""
+
+    name = "cuda_driver"
+    title = "CUDA memory (driver)"
+    unit = "bytes"
+    foreign = True
+    smallest = 8 * 2.0**20
+    resolution = 4096.0
+    ceiling = 2**30
+
+    def read(self) -> float:
+        cuda = _started_cuda()
+        if not cuda:
+            return 0.0
+        used = 0
+        for device in range(cuda.device_count()):
+            free, total = cuda.mem_get_info(device)
+            used += total - free
+        return float(used)

@@ -1,0 +1,22 @@
+"""Memory blocks that Python's own allocator has handed out: exact to one object, blind to native code."""
+
+from __future__ import annotations
+
+import sys
+
+from .protocol import Signal, UnavailableError
+
+
+class PythonBlocks(Signal):
+    name = "python"
+    title = "Python memory blocks"
+    smallest = 24.0
+    resolution = 0.03
+    ceiling = 3e5
+
+    def __init__(self) -> None:
+        if not sys.getallocatedblocks():
+            raise UnavailableError("this Python does not count its blocks (PYTHONMALLOC=malloc?)")
+
+    def read(self) -> float:
+        return sys.getallocatedblocks()

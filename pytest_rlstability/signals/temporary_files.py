@@ -1,0 +1,33 @@
+"""Files and directories at the top of the temporary directory."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+
+from .proc import require_directory
+from .protocol import Signal
+
+HABITS = ("SB3-",)
+"""Directories that a library leaves behind by design: stable-baselines3 makes one for its log in every ``learn()``."""
+
+
+class TemporaryFiles(Signal):
+    name = "tempfiles"
+    title = "temporary files"
+    exact = True
+    foreign = True
+
+    def __init__(self) -> None:
+        self._directory = tempfile.gettempdir()
+        require_directory(self._directory)
+
+    def read(self) -> float:
+        return sum(not name.startswith(HABITS) for name in os.listdir(self._directory))
+
+    def inventory(self) -> dict[str, str]:
+        return {
+            name: os.path.join(self._directory, name)
+            for name in os.listdir(self._directory)
+            if not name.startswith(HABITS)
+        }
