@@ -31,6 +31,7 @@ class Trip:
     outcome: Outcome
     differences: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
+    learned: Mapping[str, Any] | None = None
 
     @property
     def passed(self) -> bool:
@@ -147,18 +148,34 @@ def round_trip(
         chosen = others
     else:
         chosen = [*(variations(*_machine()) if targets is None else targets), *others]
-    trips = travel(chosen, saved, on_end)
-    parts = [part for trip in trips if not trip.passed for part in trip.target.parts]
-    if parts:
-        trips += [trip for trip in travel([chosen[0], *parts], saved, on_end)[1:] if not trip.passed]
+    trips = _travel(chosen, saved, on_end)
+    if trips and trips[0].passed:
+        parts = [part for trip in trips if not trip.passed for part in trip.target.parts]
+        trips += [trip for trip in _travel(parts, saved, on_end, trips[0].learned) if not trip.passed]
     return RoundTrip(saved.kind, audited, tuple(_blame(trips)), portable)
 
 
-def travel(targets: Sequence[Target], saved: Saved, on_end: Callable[[Outcome], None] | None = None) -> list[Trip]:
-    """Load the file on each of *targets*; the first one is what the others must learn the same as."""
+def _travel(
+    targets: Sequence[Target],
+    saved: Saved,
+    on_end: Callable[[Outcome], None] | None,
+    learned: Mapping[str, Any] | None = None,
+) -> list[Trip]:
+    """Load the file on each of *targets*; what the first exact one *learned* the others must learn too."""
     directories = [Path(tempfile.mkdtemp(prefix="target-", dir=saved.directory)) for _ in targets]
     steps = [step_for(target, saved, where) for target, where in zip(targets, directories, strict=True)]
-    return _judge(targets, run_steps(steps, on_end=on_end), saved, directories)
+    trips = []
+    for target, outcome, directory in zip(targets, run_steps(steps, on_end=on_end), directories, strict=True):
+        if outcome.ending != "ok":
+            trip = Trip(target, outcome)
+        elif target.values_only:
+            trip = _judge_values(target, outcome, saved)
+        else:
+            trip = judge_model(target, outcome, read_arrays(directory / ARRAYS), saved, learned)
+        if target.exact and learned is None:
+            learned = trip.learned
+        trips.append(trip)
+    return trips
 
 
 def _blame(trips: Sequence[Trip]) -> Iterator[Trip]:
@@ -236,24 +253,6 @@ def _values_step(target: Target, saved: Saved) -> Step:
     )
 
 
-def _judge(
-    targets: Sequence[Target], outcomes: Sequence[Outcome], saved: Saved, directories: Sequence[Path]
-) -> list[Trip]:
-    learned: Mapping[str, Any] | None = None
-    trips = []
-    for target, outcome, directory in zip(targets, outcomes, directories, strict=True):
-        if outcome.ending != "ok":
-            trips.append(Trip(target, outcome))
-        elif target.values_only:
-            trips.append(_judge_values(target, outcome, saved))
-        else:
-            arrays = read_arrays(directory / ARRAYS)
-            trips.append(judge_model(target, outcome, arrays, saved, learned))
-            if target.exact and learned is None:
-                learned = arrays
-    return trips
-
-
 def read_arrays(path: Path) -> dict[str, Any]:
     """The arrays that a target wrote, or nothing if it did not get that far."""
     import numpy
@@ -274,16 +273,12 @@ def judge_model(
     found += fact_differences(saved.facts, facts)
     found += differences(saved.arrays, arrays, exact=target.exact, skip=("learned/",))
     found += not_finite(arrays, "learned/")
+    learned_here = {name: array for name, array in arrays.items() if name.startswith("learned/")}
     if learned is not None and target.exact:
-        after = differences(_below(learned, "learned/"), _below(arrays, "learned/"), exact=True)
-        found += [f"after learning one rollout, {line}" for line in after]
+        found += [f"after learning one rollout, {line}" for line in differences(learned, learned_here, exact=True)]
     unlearned = facts["not_learned"]
     notes = (f"not learned: {unlearned}",) if saved.kind == "sb3" and unlearned else ()
-    return Trip(target, outcome, tuple(found), notes)
-
-
-def _below(arrays: Mapping[str, Any], prefix: str) -> dict[str, Any]:
-    return {name: array for name, array in arrays.items() if name.startswith(prefix)}
+    return Trip(target, outcome, tuple(found), notes, learned_here)
 
 
 def _judge_values(target: Target, outcome: Outcome, saved: Saved) -> Trip:

@@ -6,7 +6,7 @@ import os
 import platform
 import sys
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from pytest_rlstability.models.interpreters import Interpreter
 
@@ -37,23 +37,25 @@ class Target:
 
 def variations(threads: int, has_gpu: bool) -> list[Target]:
     """This Python as it is, then under changed conditions: as few processes as can tell, since each imports torch."""
-    same = {name: str(threads) for name in _THREADS}
+    # A drawn hash seed would make every target one with another hash seed.
+    same: dict[str, str | None] = {**{name: str(threads) for name in _THREADS}, "PYTHONHASHSEED": _hash_seed()}
     exact = not has_gpu
     less = [
-        Target("no AVX", False, {**same, **without_avx()}),
+        Target("no AVX", False, without_avx()),
         Target("one thread", False, dict.fromkeys(_THREADS, "1")),
     ]
     if has_gpu:
-        less.insert(0, Target("CPU only", False, {**same, **_NO_GPU}))
+        less.insert(0, Target("CPU only", False, dict(_NO_GPU)))
     away = [
-        Target("other hash seed", exact, {**same, "PYTHONHASHSEED": _other_hash_seed()}),
-        Target("other directory, home and locale", exact, {**same, **_other_locale()}, elsewhere=True),
+        Target("other hash seed", exact, {"PYTHONHASHSEED": "4242" if _hash_seed() != "4242" else "0"}),
+        Target("other directory, home and locale", exact, _other_locale(), elsewhere=True),
     ]
-    return [Target("this Python", exact, same), _together(less), _together(away)]
+    return [Target("this Python", exact, same), _together(less, same), _together(away, same)]
 
 
-def _together(parts: list[Target]) -> Target:
-    environment: dict[str, str | None] = {}
+def _together(parts: list[Target], same: dict[str, str | None]) -> Target:
+    """All *parts* at once, on top of the variables that stay the *same*."""
+    environment = dict(same)
     for part in parts:
         environment |= part.environment
     return Target(
@@ -61,7 +63,7 @@ def _together(parts: list[Target]) -> Target:
         all(part.exact for part in parts),
         environment,
         any(part.elsewhere for part in parts),
-        parts=tuple(parts),
+        parts=tuple(replace(part, environment={**same, **part.environment}) for part in parts),
     )
 
 
@@ -92,8 +94,9 @@ def _numpy_extras() -> list[str]:
     return [name for name in getattr(core, "__cpu_dispatch__", []) if available.get(name)]
 
 
-def _other_hash_seed() -> str:
-    return "4242" if os.environ.get("PYTHONHASHSEED") != "4242" else "2424"
+def _hash_seed() -> str:
+    given = os.environ.get("PYTHONHASHSEED", "random")
+    return "0" if given == "random" else given
 
 
 def _other_locale() -> dict[str, str | None]:

@@ -325,8 +325,10 @@ def _flat(prefix: str, value: Any) -> Iterator[tuple[str, Any]]:
     elif isinstance(value, (list, tuple)) and not all(isinstance(one, (int, float, bool)) for one in value):
         for index, inner in enumerate(value):
             yield from _flat(f"{prefix}/{index}", inner)
-    elif isinstance(value, (list, tuple, bool, int, float)) or hasattr(value, "dtype"):
-        yield prefix, _numpy(value)
+    elif isinstance(value, (list, tuple, bool, int, float)) or hasattr(value, "__array__"):
+        array = _numpy(value)
+        if array.dtype != object:  # objects have no value that could be compared between processes
+            yield prefix, array
 
 
 def _numpy(value: Any) -> Any:
@@ -338,10 +340,7 @@ def _numpy(value: Any) -> Any:
             return value.numpy().copy()
         except TypeError:  # a dtype numpy does not have, such as bfloat16, fits into float32 exactly
             return value.float().numpy()
-    array = numpy.array(value)
-    if array.dtype == object:
-        raise TypeError("an array of Python objects cannot be compared between processes")
-    return array
+    return numpy.array(value)
 
 
 def _machine() -> dict[str, str]:

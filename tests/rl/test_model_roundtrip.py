@@ -1,0 +1,204 @@
+"""The round trip with real torch and Stable-Baselines3: every kind of model, and every way to come back different."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("torch")
+pytest.importorskip("stable_baselines3")
+
+import gymnasium
+import model_parts
+import numpy
+import torch
+from stable_baselines3 import A2C, DQN, PPO, SAC
+from stable_baselines3.common.vec_env import DummyVecEnv, VecNormalize
+
+from pytest_rlstability.models.roundtrip import RoundTrip, round_trip
+from pytest_rlstability.models.targets import Target, variations
+
+OBSERVATIONS = numpy.random.default_rng(0).normal(size=(8, 4)).astype("float32")
+HERE = [Target("this Python")]
+ON_POLICY: dict[str, Any] = {"n_steps": 32, "batch_size": 32, "n_epochs": 1}
+OFF_POLICY: dict[str, Any] = {"buffer_size": 500, "learning_starts": 10}
+
+
+def small(**more: Any) -> dict[str, Any]:
+    """A net of eight; made anew each time, because SB3 writes into the dict it is given."""
+    return {"policy_kwargs": {"net_arch": [8], **more}}
+
+
+def ppo(**changes: Any) -> PPO:
+    return PPO("MlpPolicy", "CartPole-v1", seed=0, device="cpu", **ON_POLICY, **small(), **changes).learn(64)
+
+
+class WithMasks(gymnasium.Wrapper):  # type: ignore[type-arg]
+    def action_masks(self) -> Any:
+        return numpy.ones(2, dtype=bool)
+
+
+def masked() -> Any:
+    contrib = pytest.importorskip("sb3_contrib")
+    return contrib.MaskablePPO(
+        "MlpPolicy", WithMasks(gymnasium.make("CartPole-v1")), seed=0, **ON_POLICY, **small()
+    ).learn(64)
+
+
+def recurrent() -> Any:
+    contrib = pytest.importorskip("sb3_contrib")
+    kwargs = {**ON_POLICY, **small(lstm_hidden_size=8)}
+    return contrib.RecurrentPPO("MlpLstmPolicy", "CartPole-v1", seed=0, **kwargs).learn(64)
+
+
+def normalised() -> PPO:
+    env = VecNormalize(DummyVecEnv([lambda: gymnasium.make("CartPole-v1")]), clip_obs=5.0)
+    return PPO("MlpPolicy", env, seed=0, device="cpu", **ON_POLICY, **small()).learn(64)
+
+
+MODELS: dict[str, Callable[[], Any]] = {
+    "A2C": lambda: A2C("MlpPolicy", "CartPole-v1", seed=0, device="cpu", **small()).learn(64),
+    "DQN": lambda: DQN("MlpPolicy", "CartPole-v1", seed=0, device="cpu", **OFF_POLICY, **small()).learn(64),
+    "SAC": lambda: SAC("MlpPolicy", "Pendulum-v1", seed=0, device="cpu", **OFF_POLICY, **small()).learn(64),
+    "MaskablePPO": masked,
+    "RecurrentPPO": recurrent,
+    "PPO on VecNormalize": normalised,
+}
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_model_comes_back_as_it_was(name: str, tmp_path: Path) -> None:
+    model = MODELS[name]()
+    shape = model.observation_space.shape
+    result = round_trip(model, OBSERVATIONS[:, : shape[0]], tmp_path, targets=HERE)
+    assert result.passed, result.text()
+    compared = _compared(tmp_path)
+    assert {"parameters", "predict", "schedule", "space", "learned"} <= compared
+    assert ("normalisation" in compared) is (name == "PPO on VecNormalize")
+    assert result.audit.exit_code == 0
+
+
+def _compared(directory: Path) -> set[str]:
+    (path,) = directory.glob("target-*/arrays.npz")
+    with numpy.load(path) as stored:
+        return {name.partition("/")[0] for name in stored.files}
+
+
+def test_ppo_under_every_variation(model_roundtrip: Callable[..., RoundTrip]) -> None:
+    result = model_roundtrip(ppo(learning_rate=model_parts.LinearSchedule(1e-3)), OBSERVATIONS)
+    names = " / ".join(trip.target.name for trip in result.trips)
+    for condition in ("this Python", "no AVX", "one thread", "other hash seed", "other directory, home and locale"):
+        assert condition in names
+    assert [trip.outcome.result["machine"]["capability"] for trip in result.trips][1] == "DEFAULT"
+
+
+def _filled_buffer() -> Any:
+    return MODELS["DQN"]().replay_buffer
+
+
+def _statistics() -> Any:
+    return normalised().get_vec_normalize_env()
+
+
+@pytest.mark.parametrize(
+    ("make", "observations", "kind"),
+    [
+        (_statistics, OBSERVATIONS, "VecNormalize statistics"),
+        (_filled_buffer, None, "replay buffer"),
+        (model_parts.Plain, OBSERVATIONS, "torch file"),
+        (lambda: model_parts.Plain().state_dict(), None, "torch file"),
+    ],
+    ids=["VecNormalize", "replay buffer", "module", "state dict"],
+)
+def test_other_kinds_come_back_as_they_were(make: Any, observations: Any, kind: str, tmp_path: Path) -> None:
+    result = round_trip(make(), observations, tmp_path, targets=HERE)
+    assert result.passed, result.text()
+    assert result.audit.kind == kind
+    assert _compared(tmp_path)
+
+
+def _schedule(initial: float) -> Callable[[float], float]:
+    def func(progress: float) -> float:
+        return max(1e-6, progress * initial)
+
+    return func
+
+
+def test_code_in_the_file_fails_a_portable_model(model_roundtrip: Callable[..., RoundTrip]) -> None:
+    with pytest.raises(pytest.fail.Exception) as failure:
+        model_roundtrip(ppo(learning_rate=_schedule(1e-3)), OBSERVATIONS, pythons=[])
+    headline = str(failure.value).splitlines()[0]
+    assert "learning_rate (closure _schedule.<locals>.func of test_model_roundtrip)" in headline
+    assert 'custom_objects={"learning_rate": _schedule(initial=0.001), "lr_schedule": lambda _: 0.0}' in headline
+
+
+def test_code_in_the_file_is_allowed_when_asked_for(tmp_path: Path) -> None:
+    model = ppo(learning_rate=_schedule(1e-3), clip_range=_schedule(0.2))
+    result = round_trip(model, OBSERVATIONS, tmp_path, portable=False, targets=HERE)
+    assert result.passed, result.text()
+    assert {finding.entry for finding in result.audit.code_entries} == {"learning_rate", "lr_schedule", "clip_range"}
+
+
+def test_value_that_sb3_replaced_is_named(tmp_path: Path) -> None:
+    model = ppo(clip_range=model_parts.FragileSchedule(0.1))
+    result = round_trip(model, OBSERVATIONS, tmp_path, targets=HERE)
+    assert not result.passed
+    assert "clip_range could not be loaded; SB3 put its own default in its place" in result.text()
+    assert "schedule/clip_range: 5 of 5 values differ, first at [0]: 0.1 was saved, 0.2 came back" in result.text()
+
+
+def _variation(condition: str) -> list[Target]:
+    """This Python, and the group of conditions that holds *condition*."""
+    here, *groups = variations(torch.get_num_threads(), has_gpu=False)
+    return [here, *(group for group in groups if condition in group.name)]
+
+
+@pytest.mark.skipif(torch.backends.cpu.get_cpu_capability() == "DEFAULT", reason="no AVX to do without")
+def test_condition_that_changes_predictions_is_named_alone(tmp_path: Path) -> None:
+    result = round_trip(model_parts.SeesCapability(), OBSERVATIONS, tmp_path, targets=_variation("no AVX"))
+    failed = [trip for trip in result.trips if not trip.passed]
+    assert [trip.target.name for trip in failed] == ["no AVX"]
+    assert failed[0].line().startswith("no AVX: predict/output: 16 of 16 values differ, first at [0, 0]: ")
+
+
+def test_training_that_depends_on_the_hash_seed_is_found(tmp_path: Path) -> None:
+    model = PPO(
+        "MlpPolicy", "CartPole-v1", seed=0, device="cpu", **ON_POLICY, **small(optimizer_class=model_parts.AdamBySet)
+    )
+    result = round_trip(model, OBSERVATIONS, tmp_path, targets=_variation("hash seed"))
+    assert [trip.target.name for trip in result.trips if not trip.passed] == ["other hash seed"]
+    assert "after learning one rollout, learned/" in result.text()
+
+
+def test_last_digits_may_differ_without_avx(tmp_path: Path) -> None:
+    less = [Target("no AVX", False, {"ATEN_CPU_CAPABILITY": "default"})]
+    assert round_trip(model_parts.RoundsDifferently(), OBSERVATIONS, tmp_path, targets=less).passed
+
+
+def test_parameters_must_be_the_same_everywhere(tmp_path: Path) -> None:
+    less = [Target("no AVX", False, {"ATEN_CPU_CAPABILITY": "default"})]
+    result = round_trip(model_parts.ForgetsWhenLoaded(), OBSERVATIONS, tmp_path, targets=less)
+    assert "parameters/layer.weight: 1 of 8 values differ, first at [0, 0]" in result.text()
+
+
+@pytest.mark.skipif(os.name == "nt", reason="signals")
+def test_crash_of_a_target_is_the_tests_crash(tmp_path: Path) -> None:
+    verdict = round_trip(model_parts.AbortsWhenLoaded(), OBSERVATIONS, tmp_path, targets=HERE).verdict()
+    assert verdict is not None
+    assert verdict.title == "CRASH: saved model on this Python: SIGABRT"
+    assert verdict.facts["signal"] == "SIGABRT"
+    assert "on_load" in verdict.text()
+
+
+def test_what_is_no_model_is_said(model_roundtrip: Callable[..., RoundTrip]) -> None:
+    with pytest.raises(TypeError, match="not int"):
+        model_roundtrip(3, None)
+
+
+def test_python_that_is_not_there_is_a_usage_error(model_roundtrip: Callable[..., RoundTrip]) -> None:
+    with pytest.raises(pytest.UsageError, match=r"pythons=: no Python answers to '3\.99'"):
+        model_roundtrip(model_parts.Plain(), OBSERVATIONS, pythons=["3.99"])

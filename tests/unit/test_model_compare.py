@@ -1,0 +1,168 @@
+"""Comparing snapshots, choosing conditions and wording verdicts: no process in sight."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("numpy")
+
+import numpy
+
+from pytest_rlstability.models.audit import Audit, Finding
+from pytest_rlstability.models.compare import differences, fact_differences, not_finite
+from pytest_rlstability.models.interpreters import NoInterpreterError, find_interpreter
+from pytest_rlstability.models.roundtrip import RoundTrip, Trip
+from pytest_rlstability.models.targets import Target, variations
+from pytest_rlstability.steps import Outcome
+
+SAVED = {"parameters/w": numpy.array([1.0, 2.0], "float32"), "predict/values": numpy.array([0.5], "float32")}
+
+
+def changed(**arrays: Any) -> dict[str, Any]:
+    return {**SAVED, **{name.replace("_", "/"): numpy.array(value, "float32") for name, value in arrays.items()}}
+
+
+@pytest.mark.parametrize("exact", [True, False])
+def test_same_is_same(exact: bool) -> None:
+    assert differences(SAVED, changed(), exact=exact) == []
+
+
+def test_nan_is_the_same_as_nan() -> None:
+    nan = {"parameters/w": numpy.array([numpy.nan])}
+    assert differences(nan, {"parameters/w": numpy.array([numpy.nan])}, exact=True) == []
+
+
+def test_last_digit_of_a_prediction_counts_only_when_exact() -> None:
+    found = changed(predict_values=[0.5000001])
+    assert differences(SAVED, found, exact=False) == []
+    assert differences(SAVED, found, exact=True) == [
+        "predict/values: 1 of 1 values differ, first at [0]: 0.5 was saved, 0.5000001 came back"
+    ]
+
+
+def test_tolerance_has_an_end() -> None:
+    assert differences(SAVED, changed(predict_values=[0.501]), exact=False)
+
+
+@pytest.mark.parametrize("exact", [True, False])
+def test_parameters_are_always_exact(exact: bool) -> None:
+    assert differences(SAVED, changed(parameters_w=[1.0, 2.0000002]), exact=exact)
+
+
+def test_discrete_actions_are_always_exact() -> None:
+    saved, found = {"predict/actions": numpy.array([0, 1])}, {"predict/actions": numpy.array([0, 0])}
+    assert differences(saved, found, exact=False)
+
+
+@pytest.mark.parametrize(
+    ("found", "line"),
+    [
+        ({"predict/values": SAVED["predict/values"]}, "parameters/w is missing after loading"),
+        (changed(extra=[1]), "extra is new after loading"),
+        (changed(parameters_w=[1.0]), "parameters/w was float32[2], is float32[1]"),
+        ({**SAVED, "parameters/w": numpy.array([1.0, 2.0])}, "parameters/w was float32[2], is float64[2]"),
+    ],
+)
+def test_missing_new_and_reshaped_arrays(found: dict[str, Any], line: str) -> None:
+    assert differences(SAVED, found, exact=False) == [line]
+
+
+def test_many_differences_are_counted_not_listed() -> None:
+    saved = {f"parameters/{number}": numpy.array(number) for number in range(30)}
+    lines = differences(saved, {}, exact=True)
+    assert len(lines) == 9
+    assert lines[-1] == "and 22 more differences"
+
+
+def test_facts() -> None:
+    saved = {"class": "PPO", "action_space": "Discrete(2)", "settings": {"gamma": 0.9, "target_kl": float("nan")}}
+    same = {"class": "PPO", "action_space": "Discrete(2)", "settings": {"gamma": 0.9, "target_kl": float("nan")}}
+    assert list(fact_differences(saved, same)) == []
+    other = {"class": "PPO", "action_space": "Discrete(3)", "settings": {"gamma": 0.99}}
+    assert list(fact_differences(saved, other)) == [
+        "action_space was Discrete(2), is Discrete(3)",
+        "gamma was 0.9, is 0.99",
+    ]
+
+
+def test_not_finite() -> None:
+    arrays = {
+        "learned/w": numpy.array([1.0, numpy.inf]),
+        "learned/n": numpy.array([1]),
+        "other": numpy.array(numpy.nan),
+    }
+    assert not_finite(arrays, "learned/") == ["learned/w is not finite"]
+
+
+def test_variations_change_one_thing_at_a_time() -> None:
+    here, *groups = variations(threads=4, has_gpu=False)
+    parts = {part.name: part for group in groups for part in group.parts}
+    assert list(parts) == ["no AVX", "one thread", "other hash seed", "other directory, home and locale"]
+    for name, part in parts.items():
+        moved = {key for key in part.environment if part.environment[key] != here.environment.get(key)}
+        assert moved or part.elsewhere
+        assert ("OMP_NUM_THREADS" in moved) is (name == "one thread")
+        assert ("PYTHONHASHSEED" in moved) is (name == "other hash seed")
+        assert ("ATEN_CPU_CAPABILITY" in moved) is (name == "no AVX")
+        assert part.exact is (name not in ("no AVX", "one thread"))
+
+
+def test_a_group_has_every_condition_of_its_parts() -> None:
+    here, *groups = variations(threads=4, has_gpu=True)
+    for group in groups:
+        for part in group.parts:
+            moved = {key: value for key, value in part.environment.items() if here.environment.get(key) != value}
+            assert moved.items() <= group.environment.items()
+            assert group.elsewhere or not part.elsewhere
+
+
+def test_gpu_adds_a_target_without_it_and_forgives_last_digits() -> None:
+    here, less, _ = variations(threads=4, has_gpu=True)
+    assert "CPU only" in less.name
+    assert less.environment["CUDA_VISIBLE_DEVICES"] == ""
+    assert not here.exact
+
+
+CLEAN = Audit("model.zip", "SB3 model", ("3.11",), {}, ())
+
+
+def test_stall_and_crash_verdicts_name_the_target() -> None:
+    hang = Outcome("x", "hang", stdout="loading the file\n", stack="File train.py, line 3 in on_load", seconds=180)
+    crash = Outcome("y", "crash", signal="SIGSEGV", exit_code=-11, stdout="learning one rollout\n")
+    stalled = RoundTrip("sb3", CLEAN, (Trip(Target("one thread"), hang),)).verdict()
+    assert stalled is not None
+    assert stalled.title == "STALL: saved model on one thread: no end after 180 s"
+    assert "on_load" in stalled.text()
+    both = RoundTrip("sb3", CLEAN, (Trip(Target("one thread"), hang), Trip(Target("no AVX"), crash))).verdict()
+    assert both is not None
+    assert both.title == "CRASH: saved model on no AVX: SIGSEGV"
+    assert both.facts["stage"] == "learning one rollout"
+
+
+def test_code_fails_only_a_portable_model() -> None:
+    finding = Finding("clip_range", "lambda", "3.11", {"3.11": "fine"}, replacement="0.2", holds_code=True)
+    carrying = Audit("model.zip", "SB3 model", ("3.11",), {}, (finding,))
+    assert RoundTrip("sb3", carrying, (), portable=False).passed
+    portable = RoundTrip("sb3", carrying, (), portable=True)
+    assert not portable.passed
+    assert portable.verdict() is None
+    assert 'clip_range (lambda); avoid it with load(..., custom_objects={"clip_range": 0.2})' in portable.text()
+
+
+def test_interpreter_by_path_and_by_version() -> None:
+    import sys
+
+    by_path = find_interpreter(sys.executable)
+    assert by_path.version == sys.version_info[:3]
+    assert "numpy" in by_path.modules
+    assert find_interpreter("3." + str(sys.version_info[1])).minor == sys.version_info[:2]
+
+
+def test_no_such_interpreter(tmp_path: Path) -> None:
+    with pytest.raises(NoInterpreterError, match=r"'3\.99'"):
+        find_interpreter("3.99")
+    with pytest.raises(NoInterpreterError, match="nowhere"):
+        find_interpreter(str(tmp_path / "nowhere"))
