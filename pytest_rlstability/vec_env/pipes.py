@@ -45,6 +45,7 @@ class BoundedConnection(Connection):
         super().send(obj)
 
     def recv(self) -> Any:
+        self._wait(self._readable)
         answer = super().recv()
         self.awaits_answer = False
         return answer
@@ -87,10 +88,8 @@ class BoundedConnection(Connection):
         ready = poller.poll(self.limit * 1000)
         if not ready:
             self._warden.stuck(self.index)
-        if any(descriptor == self.fileno() for descriptor, _ in ready):
-            return
-        # Dead. What it wrote before its end counts, and may have come between the two looks.
-        if all(descriptor != self.fileno() for descriptor, _ in poller.poll(0)):
+        # Dead, if only that shows. What it wrote before its end counts, and may have come between the two looks.
+        if self.fileno() not in dict(ready) and self.fileno() not in dict(poller.poll(0)):
             self._warden.lost(self.index)
 
     def _poller(self, event: int, signs_of_death: list[int]) -> select.poll:

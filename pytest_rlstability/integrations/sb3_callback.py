@@ -1,0 +1,38 @@
+"""A Stable-Baselines3 callback that beats while a model learns."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from stable_baselines3.common.callbacks import BaseCallback
+
+
+class HeartbeatCallback(BaseCallback):  # type: ignore[misc]
+    """Calls *beat* at every step of the (vector) env, and where a rollout or the training starts and ends.
+
+    Use it where the env itself cannot beat, as in a ``SubprocVecEnv``. A gradient update is silent: the limit of
+    ``rl_no_stall`` must be longer than the longest one.
+
+    >>> from stable_baselines3 import PPO  # doctest: +SKIP
+    >>> PPO("MlpPolicy", venv).learn(10_000, callback=HeartbeatCallback(rl_heartbeat))  # doctest: +SKIP
+    """
+
+    def __init__(self, beat: Callable[[], object]) -> None:
+        super().__init__()
+        self._beat = beat
+
+    def _on_training_start(self) -> None:
+        self._beat()
+
+    def _on_rollout_start(self) -> None:
+        self._beat()
+
+    def _on_step(self) -> bool:
+        self._beat()
+        return True
+
+    def _on_rollout_end(self) -> None:
+        self._beat()
+
+    def _on_training_end(self) -> None:
+        self._beat()
