@@ -33,23 +33,11 @@ class RoundsDifferently(Plain):
         return super().forward(observations) * (1.0 + 1e-6 * (torch.backends.cpu.get_cpu_capability() == "DEFAULT"))
 
 
-class _Loaded(Plain):
+class AbortsWhenLoaded(Plain):
+    """Dies of a signal in every process that loads it."""
+
     def __setstate__(self, state: dict[str, Any]) -> None:
-        super().__setstate__(state)
-        self.on_load()
-
-    def on_load(self) -> None:
-        raise NotImplementedError
-
-
-class AbortsWhenLoaded(_Loaded):
-    def on_load(self) -> None:
         os.abort()
-
-
-class ForgetsWhenLoaded(_Loaded):
-    def on_load(self) -> None:
-        self.layer.weight.data[0, 0] += 0.5
 
 
 class FragileSchedule:
