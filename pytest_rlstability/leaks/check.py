@@ -7,11 +7,12 @@ import gc
 import math
 import time
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from ..signals.protocol import Signal
 from ..signals.registry import open_signals
 from ..verdicts.leak import FEWEST_SAMPLES, Evidence, Judgement, Rule, judge
+from .allowances import Allowance, open_allowances
 from .harness import Keepings
 from .series import Series
 from .settings import LeakSettings
@@ -68,6 +69,7 @@ class LeakCheck:
         self.sampling_seconds = 0.0
         self.watched: list[Watched] = []
         self.missing: dict[str, str] = {}
+        self.allowances: list[Allowance] = []
         self._charted: list[Signal] = []
         self._extra = extra
         self._tell = tell
@@ -124,6 +126,8 @@ class LeakCheck:
         if self._open:
             self._open = False
             gc.unfreeze()
+            for allowance in self.allowances:
+                allowance.close()
             for signal in [*(watched.signal for watched in self.watched), *self._charted]:
                 signal.close()
 
@@ -134,7 +138,7 @@ class LeakCheck:
         )
         for watched in self.watched:
             if not watched.dismissed:
-                watched.judgement = judge(watched.series.laps, watched.series.values, watched.rule, evidence)
+                watched.judgement = judge(watched.series.laps, watched.series.values, self._allowed(watched), evidence)
 
     def judge_cut_short(self) -> None:
         """Judge what there is when a lap ended the check: with the warm-up's samples if that is nearly all."""
@@ -164,6 +168,8 @@ class LeakCheck:
         return self.laps >= 16 and self.lap_seconds >= 0.15
 
     def _begin_measuring(self) -> None:
+        gc.unfreeze()
+        self.allowances = open_allowances()
         gc.collect()
         gc.freeze()
         for watched in self.watched:
@@ -247,12 +253,25 @@ class LeakCheck:
         for watched in self.watched:
             if not watched.signal.dear:
                 moment = self.measured_seconds / 60 if watched.by_minute else self.measured_laps
-                watched.series.add(moment, watched.signal.read())
+                watched.series.add(moment, watched.signal.read() - self._known(watched.signal.name))
         self._sample_dear()
         self._tell_some(started)
         cost = self._clock() - started
         self.sampling_seconds += cost
         self._sample_cost = cost if not self._sample_cost else 0.8 * self._sample_cost + 0.2 * cost
+
+    def _known(self, name: str) -> float:
+        """What libraries are known to have kept by now, in the unit of the signal *name*."""
+        if name == "python":
+            return sum(allowance.blocks() for allowance in self.allowances)
+        return sum(allowance.heap_bytes() for allowance in self.allowances) if name == "malloc" else 0.0
+
+    def _allowed(self, watched: Watched) -> Rule:
+        """Its rule, with what libraries are known to lose per lap on top of its limit."""
+        if watched.signal.name != "malloc" or not self.allowances:
+            return watched.rule
+        lost = sum(allowance.bytes_at_most() for allowance in self.allowances)
+        return replace(watched.rule, limit=watched.rule.limit + lost / max(self.measured_laps, 1))
 
     def _sample_dear(self) -> None:
         """Read the signals that take long only when laps have taken so much longer that it does not matter."""

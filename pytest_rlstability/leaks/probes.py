@@ -122,7 +122,7 @@ class ProbeBook:
                     "laps": laps,
                 }
                 facts["per_lap"] = round(entry.judgement.per_lap, 3)
-                raise VerdictFailure(Verdict("LEAK", headline, ((f"over {laps} laps", table(watched, {})),), facts))
+                raise VerdictFailure(Verdict("LEAK", headline, ((f"over {laps} laps", table(watched)),), facts))
 
     def judge_at_end(self) -> None:
         """Judge what needs no laps: the absolute limits, and growth beyond a minute's allowance for each minute."""

@@ -18,14 +18,27 @@ def amount(value: float, unit: str) -> str:
     return f"{value:.0f}" if float(value).is_integer() or abs(value) >= 100 else f"{value:.3g}"
 
 
-def table(watched: Sequence[Watched], missing: dict[str, str]) -> str:
-    """One row per signal that moved: first, last, per lap, its course and the verdict."""
+def whole_table(check: LeakCheck) -> str:
+    """The table of a check, with what stood still, what was allowed for and what could not be measured."""
+    still = [entry.signal.name for entry in check.watched if _stood_still(entry)]
+    lines = [table([entry for entry in check.watched if not _stood_still(entry)])]
+    if still:
+        lines.append(f"unchanged: {', '.join(still)}")
+    lines += [f"allowed for: {allowance.reason}" for allowance in check.allowances]
+    lines += [f"not measured: {name} ({why})" for name, why in check.missing.items()]
+    return "\n".join(lines)
+
+
+def _stood_still(entry: Watched) -> bool:
+    return entry.judgement.state == "clean" and not entry.dismissed and not entry.series.growth
+
+
+def table(watched: Sequence[Watched]) -> str:
+    """One row per signal: first, last, per lap, its course and the verdict."""
     header = ("signal", "first", "last", "per lap", "course", "verdict")
     rows = [header]
     for entry in sorted(watched, key=lambda entry: entry.judgement.state != "leak"):
         judged, unit = entry.judgement, entry.signal.unit
-        if judged.state == "clean" and not entry.dismissed and not entry.series.growth:
-            continue
         rows.append(
             (
                 entry.signal.title,
@@ -40,10 +53,6 @@ def table(watched: Sequence[Watched], missing: dict[str, str]) -> str:
         )
     widths = [max(len(row[column]) for row in rows) for column in range(len(header))]
     lines = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
-    still = [entry.signal.name for entry in watched if entry.judgement.state == "clean" and not entry.series.growth]
-    if still:
-        lines.append(f"unchanged: {', '.join(still)}")
-    lines += [f"not measured: {name} ({why})" for name, why in missing.items()]
     return "\n".join(lines)
 
 
@@ -66,7 +75,7 @@ def verdict(check: LeakCheck, finding: Finding) -> Verdict:
     sections = [
         (
             f"signals over {check.measured_laps} laps after {check.measured_from} to warm up",
-            table(check.watched, check.missing),
+            whole_table(check),
         ),
         *([("who holds it", finding.answer)] if finding.answer else []),
         *finding.sections,

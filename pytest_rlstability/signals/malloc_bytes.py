@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from .allowances import allowed_bytes
 from .protocol import Signal, UnavailableError
 
 
@@ -23,4 +24,4 @@ class MallocBytes(Signal):
 
     def read(self) -> float:
         heap = self._heap_info()
-        return float(heap.heap_used + heap.mmap_used)
+        return float(heap.heap_used + heap.mmap_used - allowed_bytes())
