@@ -31,6 +31,7 @@ _ABSOLUTE_PATH = re.compile(
     r"(/(?:home|root|tmp|Users|mnt|opt|var|data|usr|workspace|content)/|[A-Za-z]:\\)[^\0\n]{0,300}"
 )
 _MAX_PATHS = 8
+_BIT_GENERATORS = tuple(f"numpy.random._{name}" for name in ("pcg64", "mt19937", "philox", "sfc64"))
 
 
 @dataclass(frozen=True)
@@ -244,10 +245,14 @@ def _reference_findings(part: Part, targets: Sequence[Version]) -> Iterator[Find
             yield Finding(entry, f"refers to {name}", "", everywhere, reason)
         elif _needs_other_system(name) and here in everywhere:
             yield Finding(entry, f"refers to {name}", "", {here: "raises"}, "on this operating system")
-    of_numpy_2 = any(name.module.startswith("numpy._core") for name in part.reading.names)
-    if of_numpy_2 and here in everywhere and _installed("numpy").startswith("1."):
-        reason = f"ModuleNotFoundError: written by numpy 2, {_installed('numpy')} is installed"
-        yield Finding(entry, "numpy array of numpy 2", "", {here: "raises"}, reason)
+    if here in everywhere and _installed("numpy").startswith("1.") and any(map(_is_of_numpy_2, part.reading.names)):
+        reason = f"when loaded: written by numpy 2, {_installed('numpy')} is installed here"
+        yield Finding(entry, "values of numpy 2", "", {here: "raises"}, reason)
+
+
+def _is_of_numpy_2(name: Name) -> bool:
+    """Numpy 2 names its private core, and pickles bit generators by class where numpy 1 used their names."""
+    return name.module.startswith("numpy._core") or name.module in _BIT_GENERATORS
 
 
 def _needs_other_system(name: Name) -> bool:

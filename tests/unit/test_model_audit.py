@@ -173,6 +173,16 @@ def test_paths_of_another_operating_system(tmp_path: Path) -> None:
         assert audit(path).exit_code == code
 
 
+@pytest.mark.parametrize(("installed", "code"), [("1.26.4", 1), ("2.4.0", 0), ("", 0)])
+@pytest.mark.parametrize("name", [b"numpy._core.numeric\n_frombuffer", b"numpy.random._pcg64\nPCG64"])
+def test_values_of_numpy_2_raise_under_numpy_1(
+    name: bytes, installed: str, code: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("pytest_rlstability.models.audit._installed", lambda distribution: installed)
+    path = sb3_zip(tmp_path / "m.zip", {"observation_space": b"\x80\x04c" + name + b"\n)R."})
+    assert audit(path).exit_code == code
+
+
 def _torch_zip(device: bytes) -> bytes:
     storage = b"(X\x07\x00\x00\x00storagectorch\nFloatStorage\nX\x01\x00\x00\x000X" + struct.pack("<I", len(device))
     data = b"\x80\x02}X\x01\x00\x00\x00wctorch._utils\n_rebuild_tensor_v2\n(" + storage + device + b"K\x04tQK\x00tRs."
