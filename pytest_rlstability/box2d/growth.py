@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from array import array
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from itertools import combinations
 
@@ -51,6 +52,46 @@ class Sample:
     count: int
 
 
+class Course:
+    """The counts of a world, lap by lap, in memory that is taken once: a record that grew with the laps would be
+    the very thing that it is to find. When it is full, every second lap between the first and the newest goes."""
+
+    def __init__(self, capacity: int = 128) -> None:
+        self._laps = array("q", [0]) * capacity
+        self._seconds = array("d", [0.0]) * capacity
+        self._counts: dict[str, array[int]] = {}
+        self._size = 0
+
+    @property
+    def names(self) -> list[str]:
+        return list(self._counts)
+
+    def add(self, lap: int, seconds: float, counts: Mapping[str, int]) -> None:
+        """Note the counts at the end of *lap*; a second note of the same lap replaces the first."""
+        if self._size > 1 and self._laps[self._size - 1] == lap:
+            self._size -= 1
+        elif self._size == len(self._laps):
+            self._thin_out()
+        self._laps[self._size], self._seconds[self._size] = lap, seconds
+        for name in counts:
+            if name not in self._counts:
+                self._counts[name] = array("q", [0]) * len(self._laps)
+        for name, column in self._counts.items():
+            column[self._size] = counts.get(name, 0)
+        self._size += 1
+
+    def _thin_out(self) -> None:
+        kept = [0, 1, *range(3, self._size - 1, 2), self._size - 1]
+        for column in (self._laps, self._seconds, *self._counts.values()):
+            for place, index in enumerate(kept):
+                column[place] = column[index]
+        self._size = len(kept)
+
+    def samples(self, name: str) -> list[Sample]:
+        column = self._counts[name]
+        return [Sample(self._laps[index], self._seconds[index], column[index]) for index in range(self._size)]
+
+
 def growth_per_lap(samples: Sequence[Sample]) -> float:
     """Mean growth per lap after the first, which sets things up."""
     settled = _settled(samples)
@@ -61,11 +102,6 @@ def growth_per_lap(samples: Sequence[Sample]) -> float:
 
 def _settled(samples: Sequence[Sample]) -> list[Sample]:
     return [sample for sample in samples if sample.lap > 0]
-
-
-def thinned(samples: list[Sample], keep: int) -> list[Sample]:
-    """At most *keep* of *samples*, evenly, with the first two and the newest among them: a soak has many laps."""
-    return samples if len(samples) <= keep else [*samples[:2], *samples[3:-1:2], samples[-1]]
 
 
 def growth_per_minute(samples: Sequence[Sample]) -> float | None:

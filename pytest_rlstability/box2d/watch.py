@@ -13,14 +13,15 @@ from contextlib import ExitStack
 from typing import Any
 
 from ..events import Section, Verdict, VerdictFailure
+from ..signals.allowances import allow
 from ..sites import Site
 from .census import TOTALS, UNKNOWN, Census, Classify, take_census
-from .growth import Limits, Sample, beyond, growth_per_lap, growth_per_minute, thinned
-from .registry import LIBRARY_LEAKS, USER_DATA_LEAK, Registry
+from .growth import Course, Limits, beyond, growth_per_lap, growth_per_minute
+from .registry import LIBRARY_LEAKS, Registry
 
-KEPT_SAMPLES = 256
 SHOWN_SITES = 12
 FIRST_HORIZON = 16
+PROBED = ("bodies", "fixtures", "joints")
 _JUDGED_ONLY_BY_LIMIT = frozenset({"contacts", UNKNOWN})
 _WORLDS = "worlds"
 
@@ -51,13 +52,13 @@ class Watch:
         self._classify = classify
         self._limits = {name: Limits.of(value) for name, value in (limits or {}).items()}
         self._clock = clock
-        self._samples: dict[str, list[Sample]] = {}
+        self._course = Course()
         self._laps = 0
         self._warned: set[str] = set()
         self._baseline: Counter[tuple[str, Site]] = Counter()
         self.failed = False
         if self.world is not None:
-            self._sample(self.census())
+            self._course.add(0, clock(), self.census())
 
     @property
     def world(self) -> Any:
@@ -75,7 +76,7 @@ class Watch:
         """A lap is over: keep its counts and judge them. Returns the counts."""
         self._laps += 1
         census = self.census()
-        self._sample(census)
+        self._course.add(self._laps, self._clock(), census)
         if self._laps == 1:
             self._baseline = self._registry.survivors(self.world)
         self.judge(final=False)
@@ -86,7 +87,7 @@ class Watch:
         rarely before the end, since each look is another chance to be wrong."""
         if self.failed or self.world is None:
             return
-        names = self._samples if final or _is_horizon(self._laps) else self._limits
+        names = self._course.names if final or _is_horizon(self._laps) else self._limits
         problems = self._problems(names)
         if problems:
             self.failed = True
@@ -95,20 +96,8 @@ class Watch:
     def finish(self) -> None:
         """Judge what the world holds at the end of the test; for the fixture."""
         if not self.failed and self.world is not None:
-            self._sample(self.census())
+            self._course.add(self._laps, self._clock(), self.census())
             self.judge()
-
-    # Samples
-
-    def _sample(self, census: Census) -> None:
-        for name in {*census, *self._samples, *self._limits}:
-            samples = self._samples.setdefault(name, [])
-            fresh = Sample(self._laps, self._clock(), census[name])
-            if samples and samples[-1].lap == fresh.lap and len(samples) > 1:
-                samples[-1] = fresh
-            else:
-                samples.append(fresh)
-            self._samples[name] = thinned(samples, KEPT_SAMPLES)
 
     def _warn(self, census: Census) -> None:
         for name, limits in self._limits.items():
@@ -129,7 +118,8 @@ class Watch:
     def _problem(self, name: str) -> str | None:
         if name in _JUDGED_ONLY_BY_LIMIT and name not in self._limits:
             return None
-        return beyond(name, self._samples[name], self._limits.get(name, Limits()))
+        samples = self._course.samples(name) if name in self._course.names else []
+        return beyond(name, samples, self._limits.get(name, Limits()))
 
     def _worlds_survive_collection(self) -> bool:
         """Worlds in a reference cycle are gone after a collection; only those that stay are lost."""
@@ -147,7 +137,8 @@ class Watch:
 
     def _table(self) -> str:
         lines = [f"{'':<12} {'first':>7} {'last':>7} {'per lap':>9} {'per minute':>11}"]
-        for name, samples in sorted(self._samples.items()):
+        for name in sorted(self._course.names):
+            samples = self._course.samples(name)
             minute = growth_per_minute(samples)
             per_minute = "-" if minute is None else f"{minute:.3g}"
             first, last = samples[0].count, samples[-1].count
@@ -172,16 +163,10 @@ def library_share(leaks: Counter[str]) -> str:
     """What Box2D lost by itself, by name and size."""
     lines = []
     for name, count in sorted(leaks.items()):
-        if count and name == USER_DATA_LEAK:
-            lines.append(f"{count} x {name}")
-        elif count:
-            lines.append(f"{count} x {name}, about {count * LIBRARY_LEAKS[name]} bytes")
+        size = f", about {count * LIBRARY_LEAKS[name]} bytes" if name in LIBRARY_LEAKS else ""
+        if count:
+            lines.append(f"{count} x {name}{size}")
     return "\n".join(lines) or "nothing"
-
-
-def library_bytes(leaks: Counter[str]) -> int:
-    """Bytes that Box2D lost by itself, as far as their size is known."""
-    return sum(count * LIBRARY_LEAKS.get(name, 0) for name, count in leaks.items())
 
 
 def _world_of(target: Any) -> Any:
@@ -235,7 +220,7 @@ class WorldFactory:
             self._end_laps_at_reset(getattr(target, "unwrapped", target), watch)
         self._watches = [*(old for old in self._watches if old.world is not None), watch]
         if self._probe is not None:
-            offer_probes(self._probe, watch, limits or {})
+            self._offer_probes(self._probe, {name: Limits.of(value) for name, value in (limits or {}).items()})
         return watch
 
     def census(self, target: Any = None) -> Census:
@@ -248,6 +233,17 @@ class WorldFactory:
     def use_probe(self, probe: Callable[..., Any]) -> None:
         """Offer the counts of every world watched from now on to the leak judge."""
         self._probe = probe
+
+    def _offer_probes(self, probe: Callable[..., Any], limits: Mapping[str, Limits]) -> None:
+        for name in sorted({*PROBED, *limits}):
+            promised = limits.get(name, Limits(per_lap=0))
+            read = functools.partial(self._count, name)
+            probe(
+                f"box2d {name}", read, limit=promised.critical, per_minute=promised.per_minute, per_lap=promised.per_lap
+            )
+
+    def _count(self, name: str) -> int:
+        return sum(watch.census()[name] for watch in self._watches if watch.world is not None)
 
     def _end_laps_at_reset(self, environment: Any, watch: Watch) -> None:
         reset = environment.reset
@@ -263,6 +259,7 @@ class WorldFactory:
 
     def __enter__(self) -> WorldFactory:
         self._stack.enter_context(self.registry)
+        self._stack.enter_context(allow(self.registry.library_bytes))
         return self
 
     def __exit__(self, *exception: object) -> None:
@@ -271,17 +268,6 @@ class WorldFactory:
                 watch.finish()
         finally:
             self._stack.close()
-
-
-def offer_probes(probe: Callable[..., Any], watch: Watch, limits: Mapping[str, Limits | dict[str, float]]) -> None:
-    """Hand the counts of *watch* to the leak judge, each under its name with its limits."""
-    for name in {*TOTALS, *limits} - {"contacts"}:
-        limit = Limits.of(limits.get(name, {}))
-
-        def count(name: str = name) -> int:
-            return watch.census()[name] if watch.world is not None else 0
-
-        probe(f"box2d {name}", count, limit=limit.critical, per_minute=limit.per_minute, per_lap=limit.per_lap)
 
 
 def _checked_world_class() -> Any:

@@ -13,8 +13,13 @@ Place = tuple[str, int]
 
 
 class _Reference(weakref.ref[Any]):
-    __slots__ = ("home",)
+    __slots__ = ("home", "key")
     home: dict[int, _Reference]
+    key: int
+
+
+def _forget(reference: Any) -> None:
+    reference.home.pop(reference.key, None)
 
 
 class LiveWrappers:
@@ -40,10 +45,9 @@ class LiveWrappers:
         return wrapper
 
     def _remember(self, wrapper: Any) -> None:
-        key = id(wrapper)
-        reference = _Reference(wrapper, lambda gone: gone.home.pop(key, None))
-        reference.home = self._fresh
-        self._fresh[key] = reference
+        reference = _Reference(wrapper, _forget)
+        reference.home, reference.key = self._fresh, id(wrapper)
+        self._fresh[reference.key] = reference
 
     def find_existing(self) -> None:
         """Remember the wrappers that were made before this object began to watch."""

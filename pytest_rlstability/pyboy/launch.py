@@ -20,7 +20,7 @@ from .wire import OUTPUT, STACKS, Channel, SharedBlock
 CLIENT_SPIN = 1e-3
 _SIBLINGS = (".ram", ".rtc", ".sym", ".map")
 _TAIL = 4000
-_DUMP_WAIT = 2.0
+_DUMP_WAIT = 1.0
 
 _running: set[int] = set()
 

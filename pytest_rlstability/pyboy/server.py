@@ -22,7 +22,7 @@ from typing import Any
 from .wire import STACKS, Channel, SharedBlock
 
 SPIN = 200e-6
-PUBLISH_EVERY = 0.25
+PUBLISH_EVERY = 0.1
 """Seconds between two looks at the frame number during one long call."""
 
 _PLAIN = (type(None), bool, int, float, complex, str, bytes, bytearray, slice, range)

@@ -6,7 +6,15 @@ import random
 
 import pytest
 
-from pytest_rlstability.box2d.growth import Limits, Sample, beyond, growth_per_lap, growth_per_minute, keeps_growing, thinned
+from pytest_rlstability.box2d.growth import (
+    Course,
+    Limits,
+    Sample,
+    beyond,
+    growth_per_lap,
+    growth_per_minute,
+    keeps_growing,
+)
 
 
 def laps(*counts: int, seconds: float = 1.0) -> list[Sample]:
@@ -80,9 +88,20 @@ def test_a_misspelt_limit_is_named() -> None:
         Limits.of({"critcal": 3})
 
 
-def test_thinning_keeps_the_ends_and_the_slope() -> None:
-    samples = laps(*range(300))
-    few = thinned(samples, 256)
-    assert len(few) <= 256
-    assert (few[0], few[1], few[-1]) == (samples[0], samples[1], samples[-1])
-    assert growth_per_lap(few) == 1
+def test_a_course_takes_no_more_memory_as_laps_go_by() -> None:
+    course = Course(capacity=32)
+    for lap in range(10_000):
+        course.add(lap, float(lap), {"food": 3 * lap, "agents": 2})
+    food = course.samples("food")
+    assert 16 <= len(food) <= 32
+    assert (food[0], food[1], food[-1]) == (Sample(0, 0, 0), Sample(1, 1, 3), Sample(9999, 9999, 29997))
+    assert growth_per_lap(food) == 3
+    assert growth_per_lap(course.samples("agents")) == 0
+
+
+def test_a_course_learns_of_names_late_and_of_a_lap_twice() -> None:
+    course = Course(capacity=8)
+    course.add(0, 0.0, {"agents": 1})
+    course.add(1, 1.0, {"agents": 1, "food": 5})
+    course.add(1, 2.0, {"agents": 1, "food": 6})
+    assert course.samples("food") == [Sample(0, 0, 0), Sample(1, 2, 6)]
