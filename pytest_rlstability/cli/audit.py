@@ -9,24 +9,19 @@ import argparse
 import json
 import sys
 from pathlib import Path
+from typing import NoReturn
 
 from pytest_rlstability.models.archive import RefusedError
 from pytest_rlstability.models.audit import audit, parse_version
 from pytest_rlstability.models.bytecode import Version
 
 
-def _version(text: str) -> Version:
-    try:
-        return parse_version(text)
-    except ValueError as error:
-        raise argparse.ArgumentTypeError(str(error)) from error
-
-
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("model", type=Path, help="SB3 zip, VecNormalize or replay-buffer pickle, or torch file")
+    parser.add_argument(
+        "model", type=Path, nargs="?", help="SB3 zip, VecNormalize or replay-buffer pickle, or torch file"
+    )
     parser.add_argument(
         "--python",
-        type=_version,
         nargs="+",
         action="extend",
         default=[],
@@ -34,15 +29,35 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="Pythons the file will be loaded on, such as 3.12 (default: this one)",
     )
     parser.add_argument("--json", action="store_true", help="one JSON object instead of text")
+    parser.set_defaults(usage_error=parser.error)
+
+
+def _read(arguments: argparse.Namespace) -> tuple[Path, list[Version]]:
+    """The model and the targets; after ``--python 3.12 model.zip`` argparse takes the model for a version."""
+    versions = list(arguments.python)
+    model = arguments.model or (Path(versions.pop()) if versions else None)
+    try:
+        targets = [parse_version(version) for version in versions]
+    except ValueError as error:
+        _fail(arguments, f"argument --python: {error}")
+    if model is None:
+        _fail(arguments, "the following arguments are required: model")
+    return model, targets
+
+
+def _fail(arguments: argparse.Namespace, message: str) -> NoReturn:
+    arguments.usage_error(message)
+    raise AssertionError("argparse has left with exit code 2")
 
 
 def run(arguments: argparse.Namespace) -> int:
+    model, targets = _read(arguments)
     try:
-        result = audit(arguments.model, arguments.python)
+        result = audit(model, targets)
     except RefusedError as error:
         if arguments.json:
-            print(json.dumps({"path": str(arguments.model), "refused": str(error)}))
+            print(json.dumps({"path": str(model), "refused": str(error)}))
         print(f"refused: {error}", file=sys.stderr)
         return 2
-    print(json.dumps(result.to_dict(), indent=2) if arguments.json else result.text(), end="\n" * arguments.json)
+    print(json.dumps(result.to_dict(), indent=2) if arguments.json else result.text().rstrip())
     return result.exit_code

@@ -20,6 +20,7 @@ from pytest_rlstability.steps import Outcome, Step, run_steps
 
 SUFFIX = {"sb3": ".zip", "vec_normalize": ".pkl", "buffer": ".pkl", "module": ".pt", "state_dict": ".pt"}
 ARRAYS = "arrays.npz"
+_DRAWN = 16
 _TIMEOUT = 180.0
 
 
@@ -190,7 +191,11 @@ def _save(model: Any, observations: Any, directory: Path) -> Saved:
     kind = worker.kind_of(model)
     path = directory / f"model{SUFFIX[kind]}"
     worker.save(model, str(path))
+    if observations is None and kind == "sb3":
+        observations = worker.draw_observations(model.observation_space, _DRAWN)
     arrays, facts = worker.snapshot(model, observations)
+    if not arrays:
+        raise TypeError(f"there is no array or tensor in this {type(model).__name__} that could be compared")
     statistics = ""
     normalisation = model.get_vec_normalize_env() if kind == "sb3" else None
     if normalisation is not None:
@@ -232,9 +237,20 @@ def step_for(target: Target, saved: Saved, directory: Path) -> Step:
         timeout=_TIMEOUT,
         environment=environment,
         directory=str(directory) if target.elsewhere else None,
-        # What the test can import, the model may need: its own policy, its own schedule.
-        search_path=() if target.interpreter else tuple(str(Path(entry).resolve()) for entry in sys.path),
+        search_path=_own_directories() if target.interpreter else tuple(map(_absolute, sys.path)),
     )
+
+
+def _absolute(entry: str) -> str:
+    return str(Path(entry).resolve())
+
+
+def _own_directories() -> tuple[str, ...]:
+    """Where the test's own modules are: the model may need them anywhere, but no other Python can use our libraries."""
+    libraries = ("site-packages", "dist-packages")
+    prefixes = tuple(_absolute(prefix) for prefix in (sys.prefix, sys.base_prefix))
+    entries = map(_absolute, sys.path)
+    return tuple(entry for entry in entries if not entry.startswith(prefixes) and not entry.endswith(libraries))
 
 
 def _values_step(target: Target, saved: Saved) -> Step:
@@ -249,7 +265,8 @@ def _values_step(target: Target, saved: Saved) -> Step:
         arguments={"path": str(saved.path), "progress": list(worker.PROGRESS), "schedules": called},
         python=target.interpreter.executable,
         timeout=_TIMEOUT,
-        search_path=(lent,) if lent else (),
+        environment=target.environment,
+        search_path=(*([lent] if lent else []), *_own_directories()),
     )
 
 

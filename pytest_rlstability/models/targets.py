@@ -69,7 +69,8 @@ def _together(parts: list[Target], same: dict[str, str | None]) -> Target:
 
 def other_python(interpreter: Interpreter) -> Target:
     """The same model on another interpreter: other libraries too, so within the tolerance."""
-    return Target(interpreter.name, False, interpreter=interpreter)
+    # Both would tie the other interpreter to this one's library directory.
+    return Target(interpreter.name, False, {"PYTHONHOME": None, "__PYVENV_LAUNCHER__": None}, interpreter=interpreter)
 
 
 def without_avx() -> dict[str, str | None]:

@@ -6,6 +6,7 @@ library, numpy, and torch and Stable-Baselines3 where the model needs them.
 
 from __future__ import annotations
 
+import copy
 import pickle
 import platform
 import re
@@ -115,7 +116,7 @@ def check(
         model = load(path, kind, algorithm)
     substituted = [match[1] for match in (_SUBSTITUTED.search(str(entry.message)) for entry in caught) if match]
     if draw:
-        write_observations(_draw(model.observation_space, draw), observations)
+        write_observations(draw_observations(model.observation_space, draw), observations)
     print("predicting and calling the schedules", flush=True)
     taken, facts = snapshot(model, read_observations(observations))
     if statistics:
@@ -155,10 +156,11 @@ def read_observations(path: str) -> Any:
         return {key.partition("/")[2]: stored[key] for key in stored.files}
 
 
-def _draw(space: Any, count: int) -> Any:
+def draw_observations(space: Any, count: int) -> Any:
     """*count* observations from *space*, the same everywhere."""
     import numpy
 
+    space = copy.deepcopy(space)
     space.seed(0)
     samples = [space.sample() for _ in range(count)]
     if isinstance(samples[0], Mapping):

@@ -32,10 +32,10 @@ def test_faulty_names_the_entry_and_shows_the_crash() -> None:
         find_interpreter(OTHER_PYTHON)
     except NoInterpreterError as error:
         pytest.skip(str(error))
-    result = run("test_faulty.py")
+    result = run("test_saved_model_faulty.py")
     assert result.returncode == 1, result.stdout
     assert re.search(
-        r"FAILED \S*test_faulty.py::test_saved_agent_is_portable - .*the file holds code that only this Python can run:"
+        r"FAILED \S*::test_saved_agent_is_portable - .*the file holds code that only this Python can run:"
         r" learning_rate \(closure linear_schedule.<locals>.func of cartpole_agent\).*"
         r'custom_objects={"learning_rate": linear_schedule\(initial=0.0003, minimum=1e-06\)',
         result.stdout,
@@ -46,6 +46,6 @@ def test_faulty_names_the_entry_and_shows_the_crash() -> None:
 
 
 def test_mended_passes() -> None:
-    result = run("test_mended.py")
+    result = run("test_saved_model_mended.py")
     assert result.returncode == 0, result.stdout
     assert "1 passed" in result.stdout

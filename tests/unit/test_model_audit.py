@@ -351,6 +351,20 @@ def test_wrong_version_is_a_usage_error(capsys: pytest.CaptureFixture[str]) -> N
     assert "'three' is not a Python version such as 3.12" in capsys.readouterr().err
 
 
+def test_options_may_come_first(capsys: pytest.CaptureFixture[str]) -> None:
+    path = str(MODELS / "w312sb26_ppo_lr.zip")
+    assert main(["audit", "--python", "3.12", path]) == 0
+    assert main(["audit", "--python", "3.12", "--python", "3.13", path]) == 1
+    assert main(["audit", "--json", path, "--python", "3.13"]) == 1
+
+
+def test_no_model_is_a_usage_error(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as error:
+        main(["audit"])
+    assert error.value.code == 2
+    assert "model" in capsys.readouterr().err
+
+
 def test_versions() -> None:
     assert parse_version("3.12") == parse_version("3.12.1") == (3, 12)
     with pytest.raises(ValueError, match="not a Python version"):
