@@ -174,8 +174,7 @@ class VecEnvGuard:
         """Kill the workers and what they started."""
         offspring = [pid for process in self._processes if process.pid for pid in descendants_of(process.pid)]
         for process in self._processes:
-            if process.is_alive():
-                process.kill()
+            process.kill()  # the dead as well: the engine then knows that this end has been dealt with
         for pid in offspring:
             with suppress(OSError):
                 os.kill(pid, signal.SIGKILL)
