@@ -64,7 +64,7 @@ def pytest_report_collectionfinish(config: pytest.Config, items: Sequence[pytest
     return unchecked_line(items, options.settings_of(config))
 
 
-@pytest.hookimpl(wrapper=True, tryfirst=True)
+@pytest.hookimpl(wrapper=True, trylast=True)
 def pytest_runtestloop(session: pytest.Session) -> Generator[None, object, object]:
     from pytest_rlstability.isolation.engine import engine_for
 

@@ -21,7 +21,7 @@ from pytest_rlstability.beacon import Beacon, enter_test_process, install_beacon
 from pytest_rlstability.isolation import faults, workers
 from pytest_rlstability.isolation.board import Board, Slot
 from pytest_rlstability.isolation.coverage import save_coverage
-from pytest_rlstability.isolation.farewell import drop_references, exit_check
+from pytest_rlstability.isolation.farewell import check_exit, drop_references
 from pytest_rlstability.isolation.output import restart_capture
 from pytest_rlstability.isolation.reporter import Reporter, silence_other_reporters
 from pytest_rlstability.isolation.wire import Address, Record, Wire, connect
@@ -67,6 +67,7 @@ class Child:
         self._wire = link.wire
         self._slot = Board(directory).slot(link.serial)
         self._slot.clear()
+        self._directory = directory
         self._finalizing = finalizing
         config = session.config
         enter_test_process(config)
@@ -82,10 +83,14 @@ class Child:
     def _tell_thread(self, ident: int, native_id: int, name: str) -> None:
         self._wire.send({"kind": "thread", "ident": ident, "native": native_id, "name": name})
 
-    def work(self, find: Callable[[object], pytest.Item]) -> int:
-        """Run the jobs that come; the exit code of the process."""
+    def work(self, find: Callable[[object], pytest.Item]) -> None:
+        """Run the jobs that come, until the one that ends the process."""
         own_pid = os.getpid()
+        item: pytest.Item | None = None
         while (job := self._wire.receive()) is not None:
+            if job["item"] is None:
+                self._leave_early(item)
+                break
             item = find(job["item"])
             nextitem = None if job["next"] is None else find(job["next"])
             self._run(item, nextitem, job)
@@ -93,9 +98,14 @@ class Child:
                 os._exit(0)  # a copy the test forked and let run on: it is not the test
             self._wire.send({"kind": "done"})
             if nextitem is None or self._session.shouldfail or self._session.shouldstop:
-                self._take_leave(item, job)
+                self._take_leave(item, exit_check=job["exit_check"])
                 break
-        return 0
+
+    def _leave_early(self, item: pytest.Item | None) -> None:
+        """The test this process was told to expect will not come: tear down what was kept for it."""
+        if item is not None:
+            self._session._setupstate.teardown_exact(None)
+            self._take_leave(item, exit_check=True)
 
     def _run(self, item: pytest.Item, nextitem: pytest.Item | None, job: Record) -> None:
         self._slot.clear()
@@ -120,12 +130,12 @@ class Child:
             self._wire.send({"kind": "suite-properties", "pairs": log.global_properties})
             log.global_properties.clear()
 
-    def _take_leave(self, item: pytest.Item, job: Record) -> None:
+    def _take_leave(self, item: pytest.Item, *, exit_check: bool) -> None:
         self._slot.enter("exit")
-        if job["exit_check"]:
+        if exit_check:
             drop_references(self._session, item)
-            exit_check(item.config, finalizing=self._finalizing)
-        save_coverage()
+            check_exit(item.config, finalizing=self._finalizing)
+        save_coverage(self._directory)
         if self._finalizing:
             self._faults.stop_holding()
         for stream in (sys.stdout, sys.stderr):

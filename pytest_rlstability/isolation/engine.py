@@ -11,6 +11,7 @@ import pytest
 
 from pytest_rlstability.beacon import is_test_process
 from pytest_rlstability.facts import Record, Run
+from pytest_rlstability.isolation.coverage import collect_coverage
 from pytest_rlstability.isolation.hub import Hub, TestProcess
 from pytest_rlstability.isolation.nursery import Nursery
 from pytest_rlstability.isolation.plan import Plan, plan_for
@@ -64,6 +65,7 @@ class Engine:
     def stop(self) -> None:
         """End every process of the run and remove its files."""
         self._leave_unit()
+        collect_coverage(self._hub.directory)
         for nursery in self._nurseries.values():
             nursery.stop()
         self._hub.close()

@@ -36,7 +36,7 @@ def drop_references(session: pytest.Session, item: pytest.Item) -> None:
         item._instance = None
 
 
-def exit_check(config: pytest.Config, *, finalizing: bool) -> None:
+def check_exit(config: pytest.Config, *, finalizing: bool) -> None:
     """What interpreter shutdown would do, in its order: threads, exit callbacks, garbage.
 
     Garbage goes first as well, while the threads it may belong to still live: that is where a corrupted heap

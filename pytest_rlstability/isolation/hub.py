@@ -113,8 +113,9 @@ class Hub:
         shutil.rmtree(self.directory, ignore_errors=True)
 
     def dismiss(self, keeper: KeeperLink) -> None:
-        """Close the connection to a keeper; one that lives takes it as the order to end everything."""
+        """Close the connection to a keeper; one that lives ends everything then."""
         self._unwatch(keeper.wire)
+        keeper.wire.send({"do": "leave"})
         keeper.wire.close()
         if keeper in self.keepers:
             self.keepers.remove(keeper)

@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import os
 import selectors
+import shutil
 import signal
 import socket
 import subprocess
@@ -19,6 +20,7 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
+from pathlib import Path
 
 from pytest_rlstability.isolation import kernel
 from pytest_rlstability.isolation.wire import Address, Record, Wire, connect
@@ -43,12 +45,15 @@ class _Ward:
 class Keeper:
     """Serves orders from the supervisor until its end of the wire closes; then ends everything and returns.
 
-    Orders: ``{"do": "bear", "serial": n, ...}`` and ``{"do": "end", "serial": n}``. Answers: ``{"kind": "born"}``
+    Orders: ``{"do": "bear", "serial": n, ...}``, ``{"do": "end", "serial": n}``, and at last ``{"do": "leave"}``: without
+    it the wire closed because pytest was killed, and its files are ours to remove. Answers: ``{"kind": "born"}``
     and, when a process has ended and what it left is gone, ``{"kind": "exit", "status", "peak", "leftovers"}``.
     """
 
-    def __init__(self, wire: Wire, bear: Birth) -> None:
+    def __init__(self, wire: Wire, bear: Birth, directory: Path) -> None:
         self._wire = wire
+        self._directory = directory
+        self._dismissed = False
         self._bear = bear
         self._selector = selectors.DefaultSelector()
         self._selector.register(wire, selectors.EVENT_READ)
@@ -71,6 +76,9 @@ class Keeper:
             self._obey(order)
 
     def _obey(self, order: Record) -> None:
+        if order["do"] == "leave":
+            self._dismissed = True
+            return
         serial = order["serial"]
         if order["do"] == "end":
             if ward := self._wards.get(serial):
@@ -133,6 +141,8 @@ class Keeper:
             _kill_session(ward.pid)
         for pid in kernel.descendants_of(os.getpid()):
             _signal(pid, _KILL)
+        if not self._dismissed:
+            shutil.rmtree(self._directory, ignore_errors=True)  # pytest was killed, and cannot do it
 
 
 def _exit_notice(pid: int) -> int | socket.socket:
@@ -216,5 +226,4 @@ def spawn(order: Record) -> int:
 
 if __name__ == "__main__":
     # Started by the supervisor for the spawn backend: an interpreter that has imported nothing of the user's.
-    kernel.die_with_parent()
-    Keeper(greet_hub(json.loads(sys.argv[1]), sys.argv[2]), spawn).serve()
+    Keeper(greet_hub(json.loads(sys.argv[1]), sys.argv[2]), spawn, Path(sys.argv[3])).serve()

@@ -9,6 +9,7 @@ import sys
 
 import pytest
 
+from pytest_rlstability.isolation import coverage
 from pytest_rlstability.isolation.hub import Hub
 from pytest_rlstability.isolation.protocol import Demand
 from pytest_rlstability.isolation.wire import Record
@@ -29,7 +30,7 @@ class SpawnBackend:
         command = [sys.executable, "-m", "pytest_rlstability.isolation.keeper"]
         # A session of its own: Ctrl-C is for pytest, which ends its tests in order.
         self._keeper = subprocess.Popen(
-            [*command, json.dumps(self._hub.address), self._hub.token],
+            [*command, json.dumps(self._hub.address), self._hub.token, str(self._hub.directory)],
             env={**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)},
             start_new_session=True,
         )
@@ -56,7 +57,7 @@ class SpawnBackend:
         return {
             "kind": "brief",
             "directory": str(self._hub.directory),
-            "arguments": [str(argument) for argument in config.invocation_params.args],
+            "arguments": _arguments(config),
             "invocation_directory": str(config.invocation_params.dir),
             "path": str(demand.path),
             "sys_path": sys.path,
@@ -65,7 +66,7 @@ class SpawnBackend:
             "worker_input": worker_input,
             "hold": self._hold,
             "seed": self._seed,
-            "coverage": _coverage_configuration(),
+            "coverage": coverage.configuration(),
         }
 
     def name_of(self, item: pytest.Item) -> object:
@@ -77,15 +78,13 @@ class SpawnBackend:
             self._keeper = None
 
 
+def _arguments(config: pytest.Config) -> list[str]:
+    """What the user typed; pytest-cov's part in it is played by us (see ``coverage``)."""
+    arguments = [str(argument) for argument in config.invocation_params.args]
+    return [*arguments, "--no-cov"] if config.pluginmanager.hasplugin("pytest_cov") else arguments
+
+
 def _basetemp(config: pytest.Config) -> str | None:
     factory = getattr(config, "_tmp_path_factory", None)
     return None if factory is None else str(factory.getbasetemp())
 
-
-def _coverage_configuration() -> Record | None:
-    """What a fresh interpreter needs to measure as this one does, into the same data file."""
-    module = sys.modules.get("coverage")
-    current = module.Coverage.current() if module is not None else None
-    if current is None:
-        return None
-    return {"configuration": current.config.serialize(), "data_file": current.get_data().data_filename()}

@@ -6,6 +6,7 @@ import json
 import os
 import sys
 import traceback
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -17,18 +18,23 @@ from pytest_rlstability.isolation.wire import Record
 _QUIET_OPTIONS: dict[str, Any] = {
     "usepdb": False, "trace": False, "collectonly": False, "dist": "no", "numprocesses": None, "tx": [],
     "looponfail": False, "lf": False, "failedfirst": False, "newfirst": False, "stepwise": False,
-    "stepwise_skip": False, "cacheclear": False, "xmlpath": None, "no_cov": True, "log_file_mode": "a",
+    "stepwise_skip": False, "cacheclear": False, "log_file_mode": "a",
 }  # fmt: skip
 
 
 class FreshSession:
-    """Collects the one file that holds the test."""
+    """A plugin object: collects the one file that holds the test, and runs what the supervisor sends."""
 
-    def __init__(self, path: str) -> None:
+    def __init__(self, path: str, work: Callable[[Any], None]) -> None:
         self._path = path
+        self._work = work
 
     def pytest_collection(self, session: Any) -> bool:
         session.perform_collect([self._path])
+        return True
+
+    def pytest_runtestloop(self, session: Any) -> bool:
+        self._work(session)
         return True
 
 
@@ -44,7 +50,7 @@ class QuietTerminal:
         return getattr(self._reporter, name)
 
 
-def start_session(brief: Record) -> Any:
+def start_session(brief: Record, work: Callable[[Any], None]) -> Any:
     """A pytest session like the one the user started, with only the test's file collected."""
     import pytest
     from _pytest.config import _prepareconfig
@@ -61,7 +67,7 @@ def start_session(brief: Record) -> Any:
         config.workerinput = brief["worker_input"]  # type: ignore[attr-defined]
     config.option.rl_seed = str(brief["seed"])
     enter_test_process(config)
-    config.pluginmanager.register(FreshSession(brief["path"]))
+    config.pluginmanager.register(FreshSession(brief["path"], work))
     config._do_configure()
     reporter = config.pluginmanager.unregister(name="terminalreporter")
     if reporter is not None:
@@ -92,20 +98,9 @@ class _AsideOutput:
             os.close(saved)
 
 
-def start_coverage(wanted: Record | None) -> None:
-    """Measure as pytest's process does, into the same data file."""
-    if wanted is None:
-        return
-    import coverage
-
-    measuring = coverage.Coverage(
-        data_file=wanted["data_file"], data_suffix=False, config_file=f":data:{wanted['configuration']}"
-    )
-    measuring.start()
-
-
 def main(hub: Any, token: str, serial: int) -> int:
     from pytest_rlstability.isolation.child import Child, Link
+    from pytest_rlstability.isolation.coverage import start_coverage
     from pytest_rlstability.isolation.output import output_paths
 
     kernel.die_with_parent()
@@ -115,18 +110,23 @@ def main(hub: Any, token: str, serial: int) -> int:
         return 0
     sys.path[:], sys.argv[:] = brief["sys_path"], brief["argv"]
     os.chdir(brief["invocation_directory"])
-    start_coverage(brief["coverage"])
     directory = Path(brief["directory"])
+    start_coverage(brief["coverage"], directory)
     aside = _AsideOutput(output_paths(directory, serial))
-    try:
-        session = start_session(brief)
+
+    def work(session: Any) -> None:
         aside.put_back(session.config)
         items = {item.nodeid: item for item in reversed(session.items)}
         child = Child(session, link, directory, hold=brief["hold"], finalizing=True)
+        child.work(lambda nodeid: items[str(nodeid)])
+
+    try:
+        session = start_session(brief, work)
+        session.config.hook.pytest_runtestloop(session=session)
     except BaseException:
         link.wire.send({"kind": "fault", "traceback": traceback.format_exc()})
         return 70
-    return child.work(lambda nodeid: items[str(nodeid)])
+    return 0
 
 
 if __name__ == "__main__":

@@ -77,14 +77,13 @@ class _Zygote:
 
     def live(self) -> None:
         os.setsid()
-        kernel.die_with_parent()
         signal.signal(signal.SIGINT, signal.SIG_IGN)
         forget_inherited_exits()
         self._collecting = gc.isenabled()
         gc.disable()
         gc.freeze()
         self._wire = greet_hub(self._hub, self._token)
-        Keeper(self._wire, self._bear).serve()
+        Keeper(self._wire, self._bear, self._directory).serve()
 
     def _bear(self, order: Record) -> int:
         pid = os.fork()
