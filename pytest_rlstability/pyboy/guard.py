@@ -102,7 +102,7 @@ class GuardedPyBoy:
     # PyBoy's API
 
     def tick(self, count: int = 1, render: bool = True, sound: bool = True) -> bool:
-        shared = self._views.frames_sharing_memory(self._emulator.frame_count if self._stopped_at is None else 0)
+        shared = self._views.sharing_memory()
         if shared:
             self._guard.found("observations that were not copied", _shared_views(shared))
         call = f"tick({count})"
@@ -114,7 +114,7 @@ class GuardedPyBoy:
             return
         self.use("stop()", changes=True, call=lambda: self._emulator.stop(*arguments, **keywords))
         self._stopped_at = here()
-        kept = self._views.alive()
+        kept = self._views.kept()
         if kept:
             self._guard.found("screen views kept after stop()", _kept_views(kept, self._stopped_at))
 

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import gc
+import sys
 import weakref
+from types import FrameType
 from typing import Any
 
 from ..sites import Site, here
@@ -36,11 +39,33 @@ class LiveViews:
         self._given.append((weakref.ref(root), frame, here()))
         return root
 
-    def alive(self) -> list[tuple[int, Site]]:
+    def kept(self) -> list[tuple[int, Site]]:
         """Frame and place of every view that somebody still holds."""
+        if self._alive():
+            _let_go()
+        return self._alive()
+
+    def sharing_memory(self) -> list[tuple[int, Site]]:
+        """Views of so many different frames that they must be stored observations; else none."""
+        if len(self._by_frame()) < SHARED_FRAMES:
+            return []
+        _let_go()
+        by_frame = self._by_frame()
+        return list(by_frame.items()) if len(by_frame) >= SHARED_FRAMES else []
+
+    def _alive(self) -> list[tuple[int, Site]]:
         return [(frame, site) for reference, frame, site in self._given if reference() is not None]
 
-    def frames_sharing_memory(self, frame: int) -> list[tuple[int, Site]]:
-        """Views of so many different frames, up to *frame*, that they must be stored observations; else none."""
-        by_frame = {taken: (taken, site) for taken, site in self.alive() if taken <= frame}
-        return list(by_frame.values()) if len(by_frame) >= SHARED_FRAMES else []
+    def _by_frame(self) -> dict[int, Site]:
+        return dict(self._alive())
+
+
+def _let_go() -> None:
+    """Drop what holds a view without anybody meaning to: garbage, and the copy of its variables that a frame keeps
+    (before Python 3.13) since somebody looked at them, until somebody looks again."""
+    gc.collect()
+    for innermost in sys._current_frames().values():
+        frame: FrameType | None = innermost
+        while frame is not None:
+            frame.f_locals  # noqa: B018 (looking is what renews the copy)
+            frame = frame.f_back

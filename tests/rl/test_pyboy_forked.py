@@ -209,11 +209,11 @@ def test_pixels_are_shared_not_sent(forked_pyboy: Start) -> None:
 
 
 def test_instances_do_not_know_each_other(forked_pyboy: Start) -> None:
-    boys = [forked_pyboy() for _ in range(3)]
+    boys = [forked_pyboy() for _ in range(2)]
     for number, boy in enumerate(boys):
         boy.tick(BOOTED + number)
-    assert len({boy.pid for boy in boys}) == 3
-    assert [boy.frame for boy in boys] == [BOOTED, BOOTED + 1, BOOTED + 2]
+    assert len({boy.pid for boy in boys}) == 2
+    assert [boy.frame for boy in boys] == [BOOTED, BOOTED + 1]
 
 
 def test_any_thread_may_use_it(forked_pyboy: Start) -> None:
@@ -253,7 +253,7 @@ def test_a_forked_child_of_the_test_is_refused(forked_pyboy: Start) -> None:
 # Deaths and stalls
 
 
-@pytest.mark.parametrize("signal_number", [signal.SIGSEGV, signal.SIGKILL, signal.SIGABRT])
+@pytest.mark.parametrize("signal_number", [signal.SIGSEGV, signal.SIGKILL])
 def test_a_dead_emulator_says_how_it_died(forked_pyboy: Start, signal_number: signal.Signals) -> None:
     boy = forked_pyboy()
     boy.tick(12)
