@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import time
 import tracemalloc
 import types
 from collections import Counter
@@ -19,6 +20,7 @@ from .native import native_tracer
 from .paths import Path, path_to
 
 FRAMES = 16
+FEWEST_TRACED = 3
 Line = tuple[str, int]
 
 
@@ -105,11 +107,11 @@ def _investigate_memory(check: LeakCheck, memory: list[Watched], finding: Findin
     python = [suspect for suspect in memory if suspect.signal.name in ("python", "objects", "torch")]
     native = [suspect for suspect in memory if suspect.signal.name in ("malloc", "mappings", "cuda", "cuda_driver")]
     rate = python[0].judgement.per_lap if python and python[0].signal.unit == "count" else 1.0
-    laps = _laps_for(check, min(max(64 / max(rate, 0.01), 48), 6400), slowdown=6)
-    window = yield from _watch_window(laps)
+    laps = round(min(max(64 / max(rate, 0.01), 48), 6400))
+    window = yield from _watch_window(check, laps)
     finding.python_bytes_per_lap = window.bytes_per_lap
     _explain_python(window, finding)
-    if native and not window.explains(native[0].judgement.per_lap):
+    if native and not window.explains(native[0].judgement.per_lap) and check.seconds_left > 0:
         yield from _investigate_native(check, native[0], window, finding)
 
 
@@ -133,14 +135,19 @@ class Window:
         return bool(self.lines) and self.bytes_per_lap >= 0.5 * per_lap
 
 
-def _watch_window(laps: int) -> Generator[int, None, Window]:
-    grown = yield from _watch_containers(laps)
+def _watch_window(check: LeakCheck, laps: int) -> Generator[int, None, Window]:
+    grown = yield from _watch_containers(_laps_for(check, laps, slowdown=3))
     gc.collect()
     gc.freeze()
     already_tracing = tracemalloc.is_tracing()
     if not already_tracing:
         tracemalloc.start(FRAMES)
     try:
+        began = time.perf_counter()
+        yield 1
+        traced_lap = max(time.perf_counter() - began, 1e-7)
+        laps = int(max(FEWEST_TRACED, min(laps, check.seconds_left / 4 / traced_lap)))
+        tracemalloc.clear_traces()
         yield laps
         gc.collect()
         first = _kept_by_line()
@@ -168,7 +175,7 @@ def _watch_containers(laps: int) -> Generator[int, None, list[Grower]]:
     between = containers.grown_since(before)
     yield laps
     gc.collect()
-    grown = containers.growers(before, between, containers.grown_since(before))
+    grown = containers.growers(before, between, containers.grown_since(before), 2 * laps)
     return [grower for grower in grown if grower.grown >= 2]
 
 
@@ -237,7 +244,7 @@ def _explain_python(window: Window, finding: Finding) -> None:
     if window.lines:
         parts.append(f"allocated at {show_line(*window.lines[0][0])}")
     if grower is not None and path is not None:
-        parts.append(f"held by {path} ({grower.kind}, {grower.grown / 2 / window.laps:+.2g} items per lap)")
+        parts.append(f"held by {path} ({grower.kind}, {grower.per_lap:+.2g} items per lap)")
         finding.bounded = _bound(grower, path, window)
     elif window.newborn:
         holder = _path_to_newborn(window)

@@ -50,6 +50,11 @@ class Grower:
     container: object
     length: int
     grown: int
+    laps: int
+
+    @property
+    def per_lap(self) -> float:
+        return self.grown / self.laps
 
     @property
     def kind(self) -> str:
@@ -67,13 +72,13 @@ class Grower:
         return None
 
 
-def growers(before: Census, between: Census, after: Census) -> list[Grower]:
-    """The containers that grew in both windows, the fastest first."""
+def growers(before: Census, between: Census, after: Census, laps: int) -> list[Grower]:
+    """The containers that grew in both windows, *laps* together, the fastest first."""
     grown = {
         identity: length - before[identity]
         for identity, length in after.items()
         if before[identity] < between.get(identity, 0) < length
     }
     found = {id(thing): thing for thing in _containers() if id(thing) in grown}
-    result = [Grower(thing, after[identity], grown[identity]) for identity, thing in found.items()]
+    result = [Grower(thing, after[identity], grown[identity], laps) for identity, thing in found.items()]
     return sorted(result, key=lambda grower: -grower.grown)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Generator
 from dataclasses import dataclass, replace
 
@@ -10,6 +11,8 @@ from ..signals.registry import GROUPS
 from .attribution import Finding, inspect_survivors, investigate
 from .check import LeakCheck, Watched
 from .report import undecided_text, verdict
+
+_EXHAUSTED = (errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EAGAIN, errno.ENOSPC)
 
 
 @dataclass(frozen=True)
@@ -55,6 +58,13 @@ def conclude_cut_short(check: LeakCheck, error: BaseException | None) -> Outcome
             0, ("how it ended", f"lap {check.laps + 1} or later raised {type(error).__name__}: {error}")
         )
     return Outcome(verdict=verdict(check, finding))
+
+
+def ran_out(error: BaseException) -> bool:
+    """Whether *error* is what a leak ends in: no descriptors, threads, memory or stack left."""
+    if isinstance(error, OSError):
+        return error.errno in _EXHAUSTED
+    return isinstance(error, (MemoryError, RecursionError)) or "can't start new thread" in str(error)
 
 
 def _worth_a_look(check: LeakCheck) -> bool:
