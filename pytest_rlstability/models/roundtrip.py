@@ -293,9 +293,7 @@ def judge_model(
     learned_here = {name: array for name, array in arrays.items() if name.startswith("learned/")}
     if learned is not None and target.exact:
         found += [f"after learning one rollout, {line}" for line in differences(learned, learned_here, exact=True)]
-    unlearned = facts["not_learned"]
-    notes = (f"not learned: {unlearned}",) if saved.kind == "sb3" and unlearned else ()
-    return Trip(target, outcome, tuple(found), notes, learned_here)
+    return Trip(target, outcome, tuple(found), learned=learned_here)
 
 
 def _judge_values(target: Target, outcome: Outcome, saved: Saved) -> Trip:

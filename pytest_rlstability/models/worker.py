@@ -6,12 +6,15 @@ library, numpy, and torch and Stable-Baselines3 where the model needs them.
 
 from __future__ import annotations
 
+import base64
 import copy
+import json
 import pickle
 import platform
 import re
 import sys
 import warnings
+import zipfile
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -22,6 +25,7 @@ REBUILT = ("lr_schedule", "exploration_schedule")
 """Those that every ``load()`` makes anew from other settings, so that what the file holds is never called."""
 
 _ROLLOUT = 32
+_BUFFER = 1000
 # Differ between a model and its own copy, or are cut down before learning; everything else must be the same.
 _VOLATILE = {"start_time", "verbose", "n_envs", "buffer_size", "device", "tensorboard_log", "_num_timesteps_at_start"}
 _SUBSTITUTED = re.compile(r"Could not deserialize object (\S+?)\.? Consider")
@@ -64,7 +68,7 @@ def save(model: Any, path: str) -> None:
 def load(path: str, kind: str, algorithm: str) -> Any:
     """Load *path*; *algorithm* is ``module:class`` of an SB3 model."""
     if kind == "sb3":
-        return _algorithm(algorithm).load(path, device="cpu", **_small_buffer(algorithm))
+        return _algorithm(algorithm).load(path, device="cpu", **_lighter(path, algorithm))
     if kind == "vec_normalize":
         from stable_baselines3.common.vec_env import VecNormalize
 
@@ -122,13 +126,11 @@ def check(
     if statistics:
         print("loading the normalisation statistics", flush=True)
         snapshot_normalisation(load(statistics, "vec_normalize", ""), "normalisation", taken, facts)
-    not_learned = "nothing to learn with"
     if kind == "sb3":
         print("learning one rollout", flush=True)
-        not_learned = _learn(path, algorithm, model, taken)
+        taken.update(_flat("learned", _learn(path, algorithm, model)))
     numpy.savez(arrays, **taken)
     facts["substituted"] = [name for name in substituted if name not in REBUILT]
-    facts["not_learned"] = not_learned
     facts["machine"] = _machine()
     return facts
 
@@ -178,10 +180,19 @@ def _algorithm(name: str) -> Any:
     return found
 
 
-def _small_buffer(algorithm: str) -> dict[str, int]:
-    """A replay buffer's room is allocated at load; a million frames of it would prove nothing more."""
-    names = {base.__name__ for base in _algorithm(algorithm).__mro__}
-    return {"buffer_size": 1000} if "OffPolicyAlgorithm" in names else {}
+def _lighter(path: str, algorithm: str) -> dict[str, Any]:
+    """What to change at load, so that an off-policy model asks for no more than it needs to be itself.
+
+    A replay buffer's room is allocated at load: a million frames of it would prove nothing more. A HER buffer wants
+    the goals of the real environment: a plain one takes its place.
+    """
+    if "OffPolicyAlgorithm" not in {base.__name__ for base in _algorithm(algorithm).__mro__}:
+        return {}
+    with zipfile.ZipFile(path) as archive:
+        buffer_class = json.loads(archive.read("data")).get("replay_buffer_class") or {}
+    if b"HerReplayBuffer" in base64.b64decode(buffer_class.get(":serialized:", "")):
+        return {"buffer_size": _BUFFER, "replay_buffer_class": None, "replay_buffer_kwargs": {}}
+    return {"buffer_size": _BUFFER}
 
 
 def _snapshot_sb3(model: Any, observations: Any, arrays: Arrays, facts: Facts) -> None:
@@ -262,15 +273,13 @@ def _forward(module: Any, observations: Any) -> Any:
         module.train(training)
 
 
-def _learn(path: str, algorithm: str, loaded: Any, arrays: Arrays) -> str:
-    """Learn on an environment made of the model's spaces; says why not when that is not possible."""
-    if "HerReplayBuffer" in str(getattr(loaded, "replay_buffer_class", "")):
-        return "a HER buffer needs the goals of the real environment"
-    changes: dict[str, Any] = {}
-    if hasattr(loaded, "rollout_buffer_class"):
+def _learn(path: str, algorithm: str, loaded: Any) -> Any:
+    """The policy's parameters after learning for a moment, on an environment made of the model's spaces."""
+    changes = _lighter(path, algorithm)
+    if changes:
+        changes["learning_starts"] = 8
+    elif hasattr(loaded, "n_steps"):
         changes["n_steps"] = min(loaded.n_steps, _ROLLOUT)
-    else:
-        changes.update(buffer_size=1000, learning_starts=8)
     if hasattr(loaded, "batch_size"):
         changes["batch_size"] = min(loaded.batch_size, _ROLLOUT)
     if hasattr(loaded, "n_epochs"):
@@ -282,8 +291,7 @@ def _learn(path: str, algorithm: str, loaded: Any, arrays: Arrays) -> str:
         model.set_random_seed(0)
         # Two rollouts in number, so that the first update happens at half the progress and not at its very end.
         model.learn(total_timesteps=2 * changes.get("n_steps", _ROLLOUT))
-    arrays.update(_flat("learned", model.policy.state_dict()))
-    return ""
+    return model.policy.state_dict()
 
 
 def _stub_env(observation_space: Any, action_space: Any) -> Any:

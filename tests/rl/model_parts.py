@@ -55,16 +55,6 @@ class FragileSchedule:
         self.__dict__.update(state)
 
 
-class LinearSchedule:
-    """A schedule that travels: found by its name, not carried by its bytecode."""
-
-    def __init__(self, initial: float) -> None:
-        self.initial = initial
-
-    def __call__(self, progress: float) -> float:
-        return self.initial * progress
-
-
 class AdamBySet(torch.optim.Adam):
     """An optimizer whose steps depend on the order of a set of strings, and so on the hash seed."""
 

@@ -46,6 +46,7 @@ def test_faulty_names_the_entry_and_shows_the_crash() -> None:
 
 
 def test_mended_passes() -> None:
+    """Through the fixture, and so through every variation of this Python."""
     result = run("test_saved_model_mended.py")
     assert result.returncode == 0, result.stdout
     assert "1 passed" in result.stdout
