@@ -88,7 +88,7 @@ def sb3_zip(path: Path, settings: dict[str, Any], python: str = "", **entries: b
     with zipfile.ZipFile(path, "w") as archive:
         archive.writestr("data", json.dumps(data))
         if python:
-            archive.writestr("system_info.txt", f"- OS: Linux\n- Python: {python}\n- Numpy: 2.4.0\n")
+            archive.writestr("system_info.txt", f"- OS: Linux\n- Python: {python}\n")
         for name, content in entries.items():
             archive.writestr(name.replace("__", "."), content)
     return path
