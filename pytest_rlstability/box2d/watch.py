@@ -14,7 +14,7 @@ from typing import Any
 
 from ..events import Section, Verdict, VerdictFailure
 from ..signals.allowances import allow
-from ..sites import Site
+from ..sites import Site, here
 from .census import TOTALS, UNKNOWN, Census, Classify, take_census
 from .growth import Course, Limits, beyond, growth_per_lap, growth_per_minute
 from .registry import LIBRARY_LEAKS, Registry
@@ -94,8 +94,8 @@ class Watch:
             raise VerdictFailure(self._verdict(problems))
 
     def finish(self) -> None:
-        """Judge what the world holds at the end of the test; for the fixture."""
-        if not self.failed and self.world is not None:
+        """Judge what the world holds at its end, or the test's; for the fixture."""
+        if not self.failed and self.world is not None and (self._limits or self._laps):
             self._course.add(self._laps, self._clock(), self.census())
             self.judge()
 
@@ -104,7 +104,8 @@ class Watch:
             if limits.warning is not None and census[name] > limits.warning and name not in self._warned:
                 self._warned.add(name)
                 text = f"box2d_world: {name} is {census[name]}, beyond the warning limit of {limits.warning:g}"
-                warnings.warn(text, Box2DWarning, stacklevel=4)
+                ((path, line, _),) = here().lines[:1] or (("unknown", 0, ""),)
+                warnings.warn_explicit(text, Box2DWarning, path, line)
 
     # Judging
 
@@ -186,6 +187,8 @@ class WorldFactory:
     def __init__(self) -> None:
         self.registry = Registry()
         self._watches: list[Watch] = []
+        self._newest: Any = None
+        self._verdicts: list[VerdictFailure] = []
         self._stack = ExitStack()
         self._probe: Callable[..., Any] | None = None
 
@@ -198,7 +201,7 @@ class WorldFactory:
     ) -> Any:
         """A new ``Box2D.b2World`` made with these arguments, with ``census()`` and ``lap()`` of its own."""
         world = _checked_world_class()(*arguments, **keywords)
-        world.watch = self.watch(world, classify, limits=limits)
+        world.watch, world.retire = self._watch(world, classify, limits), self._retire
         return world
 
     def watch(
@@ -215,6 +218,14 @@ class WorldFactory:
         """
         if _world_of(target) is not None:
             self.registry.adopt(_world_of(target))
+        watch = self._watch(target, classify, limits)
+        # The newest is kept, to be judged at the end of the test; with all of them kept, laps would pile them up.
+        self._newest = target
+        return watch
+
+    def _watch(
+        self, target: Any, classify: Classify | None, limits: Mapping[str, Limits | dict[str, float]] | None
+    ) -> Watch:
         watch = Watch(target, self.registry, classify, limits)
         if _is_environment(target):
             self._end_laps_at_reset(getattr(target, "unwrapped", target), watch)
@@ -257,17 +268,25 @@ class WorldFactory:
         environment.reset = reset_and_count
         self._stack.callback(environment.__dict__.pop, "reset", None)
 
+    def _retire(self, watch: Watch) -> None:
+        """Judge a world that is about to go, and tell at the end of the test."""
+        try:
+            watch.finish()
+        except VerdictFailure as verdict:
+            self._verdicts.append(verdict)
+
     def __enter__(self) -> WorldFactory:
         self._stack.enter_context(self.registry)
         self._stack.enter_context(allow(self.registry.library_bytes))
         return self
 
     def __exit__(self, *exception: object) -> None:
-        try:
-            for watch in self._watches:
-                watch.finish()
-        finally:
-            self._stack.close()
+        for watch in self._watches:
+            self._retire(watch)
+        self._newest = None
+        self._stack.close()
+        if self._verdicts:
+            raise self._verdicts[0]
 
 
 def _checked_world_class() -> Any:
@@ -277,6 +296,11 @@ def _checked_world_class() -> Any:
         """A world that can be asked what is in it."""
 
         watch: Watch
+        retire: Callable[[Watch], None]
+
+        def __del__(self) -> None:
+            if "retire" in self.__dict__:
+                self.retire(self.watch)
 
         def census(self) -> Census:
             return self.watch.census()
