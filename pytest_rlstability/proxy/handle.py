@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import socket
 import subprocess
 import sys
@@ -66,7 +67,7 @@ class ChaosProxy:
         self._lock = threading.Lock()
         self._counts: dict[str, int] = {}
         root = str(Path(__file__).parents[2])
-        job = json.dumps({"upstream": upstream, "seed": str(seed)})
+        job = json.dumps({"upstream": upstream, "seed": str(seed), "parent": os.getpid()})
         command = [sys.executable, "-I", "-c", _START.format(root=root), job]
         self._process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE)
         self._line, self.port = self._join_process()

@@ -17,6 +17,8 @@ from collections.abc import Callable
 from pytest_rlstability.proxy.relay import Relay
 from pytest_rlstability.proxy.rules import Rule
 
+_JOINING_SECONDS = 10.0
+
 
 class ControlLine:
     """Answers the test's requests between two rounds of the relay."""
@@ -47,10 +49,13 @@ class ControlLine:
             self._line.sendall(json.dumps(self._relay.counts).encode() + b"\n")
 
 
-def _stop_with_parent(relay: Relay) -> None:
+def _stop_with_parent(relay: Relay, parent: int) -> None:
     """Linux only: elsewhere the control line's end must do."""
     if hasattr(os, "pidfd_open"):
-        relay.watch(os.pidfd_open(os.getppid()), selectors.EVENT_READ, lambda events: relay.stop())
+        descriptor = os.pidfd_open(os.getppid())
+        relay.watch(descriptor, selectors.EVENT_READ, lambda events: relay.stop())
+        if os.getppid() != parent:
+            relay.stop()  # it died before anybody watched
 
 
 def _allow_many_descriptors() -> None:
@@ -69,12 +74,14 @@ def main() -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the whole group; the test decides what it means
     _allow_many_descriptors()
     relay = Relay([(family, tuple(address)) for family, address in job["upstream"]], job["seed"])
+    _stop_with_parent(relay, job["parent"])
     with socket.create_server(("127.0.0.1", 0)) as listener:
+        listener.settimeout(_JOINING_SECONDS)
         ports = {"port": relay.port, "control_port": listener.getsockname()[1]}
         print(json.dumps(ports), flush=True)
         line, _ = listener.accept()
+    line.settimeout(None)
     line.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     ControlLine(relay, line)
-    _stop_with_parent(relay)
     relay.run()
     relay.close()
