@@ -53,7 +53,9 @@ def run_apart(detector: str, case: Case, seed: int) -> Run:
     command = [sys.executable, __file__, "--one", detector, case.name, str(seed)]
     began = time.perf_counter()
     try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=_TIMEOUT, check=False)
+        # psleak only runs on malloc
+        environment = os.environ | ({"PYTHONMALLOC": "malloc"} if detector == "psleak" else {})
+        done = subprocess.run(command, capture_output=True, text=True, timeout=_TIMEOUT, check=False, env=environment)
         line = next((line for line in done.stdout.splitlines() if line.startswith("RESULT ")), None)
         failure = "" if line else f"exit {done.returncode}: {done.stderr.strip()[-200:]}"
     except subprocess.TimeoutExpired:

@@ -6,6 +6,7 @@ process. Nothing in here knows about any detector.
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Callable
 from dataclasses import dataclass
 from random import Random
@@ -44,7 +45,6 @@ def innocent(make: Make) -> Make:
 
 def load() -> dict[str, Case]:
     """All cases by name, leaks first."""
-    from leak_corpus import innocents, native_leaks, python_leaks, resource_leaks
-
-    assert python_leaks and native_leaks and resource_leaks and innocents
+    for module in ("python_leaks", "native_leaks", "resource_leaks", "innocents"):
+        importlib.import_module(f"leak_corpus.{module}")
     return CASES

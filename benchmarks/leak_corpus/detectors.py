@@ -47,11 +47,11 @@ def psleak(lap: Lap) -> Answer:
     from psleak import Error, MemoryLeakTestCase
 
     class Test(MemoryLeakTestCase):
-        def runTest(self) -> None:
+        def test_lap(self) -> None:
             self.execute(lap)
 
     try:
-        Test().runTest()
+        Test("test_lap").test_lap()
     except (Error, AssertionError) as error:
         return True, str(error)
     return False, ""

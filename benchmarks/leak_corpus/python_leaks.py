@@ -100,7 +100,7 @@ def states_seen(random: Random) -> Lap:
 @leak("lru_cache", python=True)
 def cached_method(random: Random) -> Lap:
     class Env:
-        @functools.lru_cache(maxsize=None)  # noqa: B019
+        @functools.cache  # noqa: B019
         def value(self, state: int) -> list[int]:
             return [state] * 4
 

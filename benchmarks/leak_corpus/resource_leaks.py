@@ -23,7 +23,7 @@ def sockets_open(random: Random) -> Lap:
 
 @leak("os.pipe")
 def pipes_open(random: Random) -> Lap:
-    return lambda: os.pipe()  # noqa: PLW0108
+    return lambda: os.pipe()
 
 
 @leak("os.open")

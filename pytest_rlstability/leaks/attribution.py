@@ -154,14 +154,14 @@ def _watch_window(check: LeakCheck, laps: int) -> Generator[int, None, Window]:
         yield laps
         gc.collect()
         lines = _kept_in_both(first, _kept_by_line())
+        newborn = [thing for thing in gc.get_objects() if not _is_own(thing)]
+        gc.unfreeze()
         top = lines[0][0] if lines else None
         holding = [grower for grower in grown[:8] if _holds(grower, top)]
     finally:
         if not already_tracing:
             tracemalloc.stop()
-    newborn = [thing for thing in gc.get_objects() if not _is_own(thing)]
     births = Counter(f"{type(thing).__module__}.{type(thing).__qualname__}" for thing in newborn)
-    gc.unfreeze()
     return Window(laps, lines, births, newborn[-200:], grown, holding)
 
 
@@ -233,9 +233,19 @@ def _holds(grower: Grower, line: Line | None) -> bool:
     newest = _newest(grower.container)
     if newest is None or line is None:
         return False
+    cache = grower.lru_cache()
+    if cache is not None:  # its links are opaque, but what it keeps is what its function made
+        return line in _lines_of(cache.__wrapped__)
     nearby = [newest, *gc.get_referents(newest)]
     nearby += gc.get_referents(*nearby[1:9])
     return any(_users_line(tracemalloc.get_object_traceback(thing)) == line for thing in nearby[:64])
+
+
+def _lines_of(function: object) -> set[Line]:
+    code: types.CodeType | None = getattr(function, "__code__", None)
+    if code is None:
+        return set()
+    return {(code.co_filename, number) for _, _, number in code.co_lines() if number is not None}
 
 
 def _explain_python(window: Window, finding: Finding) -> None:

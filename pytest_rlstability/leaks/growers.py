@@ -64,12 +64,16 @@ class Grower:
         """How much longer it can get before it starts to drop things, or None when nothing stops it."""
         if isinstance(self.container, deque) and self.container.maxlen is not None:
             return self.container.maxlen - self.length
-        for holder in gc.get_referrers(self.container):
-            parameters = getattr(holder, "cache_parameters", None)
-            if type(holder).__name__ == "_lru_cache_wrapper" and parameters is not None:
-                largest: int | None = parameters()["maxsize"]
-                return None if largest is None else largest - self.length
-        return None
+        cache = self.lru_cache()
+        largest: int | None = cache.cache_parameters()["maxsize"] if cache is not None else None
+        return None if largest is None else largest - self.length
+
+    def lru_cache(self) -> Any:
+        """The ``functools.lru_cache`` that this dict is the inside of, if it is."""
+        if type(self.container) is not dict:
+            return None
+        holders = gc.get_referrers(self.container)
+        return next((holder for holder in holders if type(holder).__name__ == "_lru_cache_wrapper"), None)
 
 
 def growers(before: Census, between: Census, after: Census, laps: int) -> list[Grower]:

@@ -19,13 +19,15 @@ STRETCHES = 12
 FEWEST_SAMPLES = STRETCHES
 SLOPE_KEPT = 0.8
 """A newer rate below this share of the older one is growth that slows down."""
+SLOPE_LOST = 0.6
+"""Below this share it is growth that comes to an end: a logarithm's, a square root's, a cache's."""
 CONFIRMING_SHARE = 2 / 3
 """A leak must already have been one at this share of the horizon: a lucky stretch of noise is not."""
 FINE = 0.1
 """The share of the resolution that is looked for when laps are cheap: what leaks per episode, in laps of one step."""
 UNHURRIED = 1.5
 """Seconds after which the plain resolution is enough."""
-STEADINESS = 1.25
+STEADINESS = 1.5
 """How many times the rises' standard deviation their mean must be: a random walk's are near 0."""
 
 
@@ -97,7 +99,7 @@ def judge(laps: Sequence[float], values: Sequence[float], rule: Rule, evidence: 
             return envelope.judgement("leak", True, "grew in every stretch and did not slow down")
         return _unripe(envelope, evidence)
     if _still_rising(envelope, rule):
-        return _unclear(envelope, evidence)
+        return _slowing_down(envelope, evidence) or _unclear(envelope, evidence)
     settled = evidence.final or (_long_enough(evidence) and _resolved(envelope, rule, evidence))
     if envelope.stopped_growing(rule):
         return envelope.judgement("bounded", settled, "grew and stopped")
@@ -155,7 +157,7 @@ class Envelope:
         return rise >= rule.smallest and rise >= 2 * self.newer_spread
 
     def judgement(self, state: State, settled: bool, reason: str, laps_wanted: float = 0) -> Judgement:
-        flat = state in ("clean", "bounded") and reason != "grows within its limit"
+        flat = state in ("clean", "bounded") and reason in ("does not grow", "grew and stopped")
         return Judgement(
             state=state,
             settled=settled,
@@ -258,12 +260,17 @@ def _unripe(envelope: Envelope, evidence: Evidence) -> Judgement:
     return envelope.judgement("undecided", False, "grows steadily, but has not been watched for long", wanted)
 
 
-def _unclear(envelope: Envelope, evidence: Evidence) -> Judgement:
-    reason = "still grows, but not steadily"
+def _slowing_down(envelope: Envelope, evidence: Evidence) -> Judgement | None:
+    """Growth whose rate has nearly halved as the horizon doubled: what fills up, not what leaks."""
     older, newer = _trimmed_mean(envelope.older_rises), _trimmed_mean(envelope.newer_rises)
-    if 0 < newer < SLOPE_KEPT * older:
-        reason = "still grows, but ever more slowly"
-    return envelope.judgement("undecided", evidence.final, reason, 4 * evidence.laps)
+    if newer > SLOPE_LOST * older:
+        return None
+    settled = evidence.final or (evidence.spent >= 0.5 and _long_enough(evidence))
+    return envelope.judgement("bounded", settled, "grows ever more slowly")
+
+
+def _unclear(envelope: Envelope, evidence: Evidence) -> Judgement:
+    return envelope.judgement("undecided", evidence.final, "still grows, but not steadily", 4 * evidence.laps)
 
 
 def _too_few(laps: Sequence[float], values: Sequence[float], evidence: Evidence) -> Judgement:
