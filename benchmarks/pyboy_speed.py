@@ -37,7 +37,10 @@ def compare(rom: bytes, make_inside: Callable[[str], Any], frames: int, rounds: 
             inside.tick(BOOT_FRAMES)
             forked.tick(BOOT_FRAMES)
             calls = 2400 // (frames + 3)
-            rates = [(calls_per_second(inside, frames, calls), calls_per_second(forked, frames, calls)) for _ in range(rounds)]
+            rates = [
+                (calls_per_second(inside, frames, calls), calls_per_second(forked, frames, calls))
+                for _ in range(rounds)
+            ]
         inside.stop(save=False)
     return max(rate for rate, _ in rates), max(rate for _, rate in rates)
 
@@ -53,13 +56,14 @@ def main() -> int:
     for cgb in (False, True):
         for frames, target in TARGETS.items():
             rom = build_rom(cgb=cgb)
-            inside, forked = compare(
-                rom, lambda path: PyBoy(path, window="null", log_level="ERROR"), frames, rounds
-            )
+            inside, forked = compare(rom, lambda path: PyBoy(path, window="null", log_level="ERROR"), frames, rounds)
             ratio = forked / inside
             missed |= ratio < target
             name = f"tick({frames}) + screen.ndarray"
-            print(f"{'CGB' if cgb else 'DMG':<4} {name:<26} {inside:>10.0f}/s {forked:>10.0f}/s {ratio:>7.2f} {target:>7.2f}")
+            print(
+                f"{'CGB' if cgb else 'DMG':<4} {name:<26} {inside:>10.0f}/s {forked:>10.0f}/s"
+                f" {ratio:>7.2f} {target:>7.2f}"
+            )
     return 1 if missed else 0
 
 

@@ -10,7 +10,7 @@ from ..sites import Site
 _EPITAPH, _HASH = "_rlstability_epitaph", "_rlstability_hash"
 
 
-class DestroyedObject(RuntimeError):
+class DestroyedObjectError(RuntimeError):
     """A body, fixture or joint was used after it was destroyed; Box2D would have read freed memory.
 
     The message says what it was, where it was made and where it was destroyed.
@@ -26,10 +26,12 @@ class Epitaph:
     destroyed: Site
     because: str
 
-    def error(self, attempt: str) -> DestroyedObject:
+    def error(self, attempt: str) -> DestroyedObjectError:
         made = _indented(self.created) if self.created is not None else "before it was watched"
         gone = _indented(self.destroyed) or "no line of yours: it was garbage-collected"
-        return DestroyedObject(f"{attempt} of a destroyed {self.what}\n  created: {made}\n  destroyed {self.because}: {gone}")
+        return DestroyedObjectError(
+            f"{attempt} of a destroyed {self.what}\n  created: {made}\n  destroyed {self.because}: {gone}"
+        )
 
     def __str__(self) -> str:
         return f"<destroyed {self.what}>"

@@ -7,6 +7,7 @@ from array import array
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from itertools import combinations
+from typing import Any
 
 MINIMUM_LAPS = 12
 """Laps before growth without a limit is judged."""
@@ -82,7 +83,8 @@ class Course:
 
     def _thin_out(self) -> None:
         kept = [0, 1, *range(3, self._size - 1, 2), self._size - 1]
-        for column in (self._laps, self._seconds, *self._counts.values()):
+        columns: list[Any] = [self._laps, self._seconds, *self._counts.values()]
+        for column in columns:
             for place, index in enumerate(kept):
                 column[place] = column[index]
         self._size = len(kept)

@@ -22,7 +22,7 @@ nobody's any more. Chains are not among them, since what they lose depends on th
 USER_DATA_LEAK = "userData of a fixture or joint that went with its body"
 
 
-class WorldLocked(RuntimeError):
+class WorldLockedError(RuntimeError):
     """Something was to be created or destroyed in the middle of ``world.Step``, where Box2D cannot do it."""
 
 
@@ -184,7 +184,7 @@ class Registry:
 
 def _refuse_when_locked(world: Any, operation: str) -> None:
     if world.locked:
-        raise WorldLocked(
+        raise WorldLockedError(
             f"{operation} inside world.Step, at {here().innermost}: the world is locked while contact callbacks run. "
             "Remember the body in the callback and do it after Step has returned."
         )

@@ -32,7 +32,7 @@ class LiveWrappers:
 
     def __enter__(self) -> LiveWrappers:
         for kind in classes():
-            kind.__new__ = self._make  # type: ignore[method-assign]
+            kind.__new__ = self._make
         return self
 
     def __exit__(self, *exception: object) -> None:
@@ -40,7 +40,7 @@ class LiveWrappers:
             del kind.__new__
 
     def _make(self, kind: type, *arguments: Any, **keywords: Any) -> Any:
-        wrapper = object.__new__(kind)
+        wrapper: Any = object.__new__(kind)
         self._remember(wrapper)
         return wrapper
 

@@ -10,8 +10,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from .ordering import Clock
 from ..sites import Site
+from .ordering import Clock
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from ..units import format_duration, parse_duration
-from .errors import EmulatorCrashed, EmulatorDied, EmulatorStalled, LastSeen
+from .errors import EmulatorCrashed, EmulatorDiedError, EmulatorStalled, LastSeen
 from .launch import EmulatorProcess, plain_options
 from .recording import Recorder
 from .remote import RemoteMemory, RemoteScreen, walk
@@ -25,11 +25,11 @@ _REMEMBERED_INPUTS = 12
 _STATE_FILES = ("ram_file", "rtc_file")
 
 
-class EmulatorStopped(RuntimeError):
+class EmulatorStoppedError(RuntimeError):
     """A ``forked_pyboy`` was used after its ``stop()``."""
 
 
-class RemoteTraceback(Exception):
+class RemoteTracebackError(Exception):
     """The traceback of an exception that was raised in the emulator's process."""
 
     def __str__(self) -> str:
@@ -53,7 +53,7 @@ class ForkedPyBoy:
         **options: Any,
     ) -> None:
         self.lock = threading.RLock()
-        self.death: EmulatorDied | None = None
+        self.death: EmulatorDiedError | None = None
         self.notices: list[str] = []
         """What went wrong in hooks, where PyBoy swallows exceptions."""
         self.stopped = False
@@ -113,7 +113,7 @@ class ForkedPyBoy:
         if self.death is not None:
             raise self.death
         if self.stopped:
-            raise EmulatorStopped("Emulator is stopped")
+            raise EmulatorStoppedError("Emulator is stopped")
 
     def _check_alive(self) -> None:
         if self.death is not None:
@@ -141,7 +141,7 @@ class ForkedPyBoy:
                 self.notices.append(details[0])
             else:
                 error, text = details
-                raise error from RemoteTraceback(text)
+                raise error from RemoteTracebackError(text)
 
     def _wait(self, limit: float, expected: float) -> None:
         """Until there is an answer, or no frame has passed for *limit* seconds: a long ``tick`` is no stall."""
@@ -158,7 +158,7 @@ class ForkedPyBoy:
         self._inside_hook, doing = True, self._doing
         try:
             callback(context)
-        except EmulatorDied:
+        except EmulatorDiedError:
             raise
         except Exception:
             self.notices.append(traceback.format_exc())
@@ -168,14 +168,14 @@ class ForkedPyBoy:
 
     # Death
 
-    def _crashed(self) -> EmulatorDied:
+    def _crashed(self) -> EmulatorDiedError:
         if self.death is None:
             returncode = self._process.wait(_DEATH_LIMIT)
             self.death = EmulatorCrashed(self._last_seen(), returncode)
             self._process.end()
         return self.death
 
-    def _stalled(self, limit: float) -> EmulatorDied:
+    def _stalled(self, limit: float) -> EmulatorDiedError:
         self._process.dump_stacks()
         self.death = EmulatorStalled(self._last_seen(), format_duration(limit))
         self._process.end()
@@ -185,7 +185,7 @@ class ForkedPyBoy:
         process = self._process
         return LastSeen(self.pid, self.frame, self._doing, tuple(self._inputs), process.stacks(), process.output())
 
-    def close(self) -> EmulatorDied | None:
+    def close(self) -> EmulatorDiedError | None:
         """Kill what still runs and say how the emulator died, if it did so by itself; for the fixture."""
         if os.getpid() != self._owner:
             return None

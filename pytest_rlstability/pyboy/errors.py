@@ -31,7 +31,7 @@ class LastSeen:
         )
 
 
-class EmulatorDied(VerdictFailure, RuntimeError):
+class EmulatorDiedError(VerdictFailure, RuntimeError):
     """What ``EmulatorCrashed`` and ``EmulatorStalled`` have in common: a verdict, and what was last seen.
 
     Raised at the next use, and the test fails with the verdict even if the exception was swallowed on its way.
@@ -49,7 +49,7 @@ class EmulatorDied(VerdictFailure, RuntimeError):
         return self.seen.frame
 
 
-class EmulatorCrashed(EmulatorDied):
+class EmulatorCrashed(EmulatorDiedError):  # noqa: N818 (a public name, fixed)
     """The process of a ``forked_pyboy`` is gone: killed by a signal or by itself.
 
     ``with pytest.raises(EmulatorCrashed) as caught: boy.tick()``, then ``caught.value.frame``,
@@ -64,7 +64,7 @@ class EmulatorCrashed(EmulatorDied):
         super().__init__(_verdict("CRASH", headline, seen, {"signal": how, "class": "emulator"}), seen)
 
 
-class EmulatorStalled(EmulatorDied):
+class EmulatorStalled(EmulatorDiedError):  # noqa: N818 (a public name, fixed)
     """A call to a ``forked_pyboy`` did not return, and no frame passed, within its limit.
 
     ``forked_pyboy(stall_after="5s")`` sets the limit; the process has been killed when this is raised.

@@ -14,16 +14,24 @@ from typing import Any
 
 import pytest
 
+from ..sites import Site, here, users_frame
 from .accesses import Access, AccessLog
 from .launch import place_rom
 from .listeners import JpegSaves, LostExceptions
 from .locks import HeldLocks
 from .ordering import Order
-from ..sites import Site, here, users_frame
 from .views import LiveViews
 
 READING_METHODS = frozenset(
-    {"game_area", "game_area_collision", "get_sprite", "get_sprite_by_tile_identifier", "get_tile", "save_state", "symbol_lookup"}
+    {
+        "game_area",
+        "game_area_collision",
+        "get_sprite",
+        "get_sprite_by_tile_identifier",
+        "get_tile",
+        "save_state",
+        "symbol_lookup",
+    }
 )
 READING_PARTS = frozenset({"screen", "sound", "sgb", "rumble", "tilemap_background", "tilemap_window"})
 """Parts whose methods only look; calling a method of any other part counts as a change."""
@@ -32,14 +40,14 @@ _PREFIX = "pyboy_guard: "
 _MISUSE = "misuse"
 
 
-class PyBoyMisuse(pytest.fail.Exception, RuntimeError):
+class PyBoyMisuseError(pytest.fail.Exception, RuntimeError):  # type: ignore[name-defined, misc]
     """The guarded emulator was about to be used in a way that crashes some runs; the call was not made.
 
     The test fails with this report even if the exception is swallowed on its way.
     """
 
     def __init__(self, report: str) -> None:
-        super().__init__(report, pytrace=False)
+        super().__init__(report, pytrace=False)  # type: ignore[call-arg]
 
 
 class GuardedPyBoy:
@@ -246,7 +254,7 @@ class GuardFactory:
     def misused(self, report: str) -> None:
         """Refuse the call that is about to be made."""
         self.found(_MISUSE, report)
-        raise PyBoyMisuse(f"{_PREFIX}{report}")
+        raise PyBoyMisuseError(f"{_PREFIX}{report}")
 
     def found(self, kind: str, report: str) -> None:
         """Remember the first finding of each *kind* for the end of the test."""
@@ -256,7 +264,7 @@ class GuardFactory:
         """Everything found that the test has not already failed with; empty when all is well."""
         failure = getattr(sys, "last_value", None)
         unseen = dict(self._findings)
-        if isinstance(failure, PyBoyMisuse):
+        if isinstance(failure, PyBoyMisuseError):
             unseen.pop(_MISUSE, None)
         elif isinstance(failure, OSError):
             unseen = {kind: text for kind, text in unseen.items() if str(failure) not in text}
@@ -273,7 +281,7 @@ class GuardFactory:
         for boy in self._boys:
             boy.end()
         self._stack.close()
-        for kind, text in [*self._lost.findings(PyBoyMisuse), *self._jpegs.findings()]:
+        for kind, text in [*self._lost.findings(PyBoyMisuseError), *self._jpegs.findings()]:
             self.found(kind, text)
 
 

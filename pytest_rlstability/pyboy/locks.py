@@ -114,11 +114,11 @@ class HeldLocks:
 
     def __enter__(self) -> HeldLocks:
         self._originals = (threading.Lock, threading.RLock)
-        threading.Lock, threading.RLock = TrackedLock, TrackedRLock  # type: ignore[misc, assignment]
+        threading.Lock, threading.RLock = TrackedLock, TrackedRLock  # type: ignore[assignment]
         return self
 
     def __exit__(self, *exception: object) -> None:
-        threading.Lock, threading.RLock = self._originals  # type: ignore[misc]
+        threading.Lock, threading.RLock = self._originals
 
     def of_caller(self, frame: FrameType | None) -> frozenset[Any]:
         """The locks that the calling thread holds; *frame* is where to look for locks older than this object."""
@@ -152,4 +152,5 @@ def _locks_of(value: object) -> list[Any]:
 
 
 def _is_held(lock: Any) -> bool:
-    return bool(lock._is_owned()) if isinstance(lock, _REENTRANT_LOCK) else bool(lock.locked())
+    owned = getattr(lock, "_is_owned", None)  # plain locks do not know their owner
+    return bool(owned() if owned is not None else lock.locked())

@@ -28,7 +28,7 @@ PUBLISH_EVERY = 0.1
 _PLAIN = (type(None), bool, int, float, complex, str, bytes, bytearray, slice, range)
 
 
-class Stop(Exception):
+class StopServingError(Exception):
     """The test asked the emulator to stop."""
 
 
@@ -95,7 +95,7 @@ class Server:
         self._channel.send(("value", self._describe()))
         try:
             self._serve(until=None)
-        except Stop:
+        except StopServingError:
             pass
 
     def frame(self) -> int:
@@ -127,7 +127,7 @@ class Server:
                 continue
             self._channel.send(reply)
             if operation == "stop":
-                raise Stop
+                raise StopServingError
 
     def _send_error(self, error: Exception) -> None:
         text = "".join(traceback.format_exception(type(error), error, error.__traceback__))

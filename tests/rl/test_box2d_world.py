@@ -6,14 +6,15 @@ import gc
 import subprocess
 import sys
 import warnings
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 
 Box2D = pytest.importorskip("Box2D")
 
-from pytest_rlstability.box2d.destroyed import DestroyedObject  # noqa: E402
-from pytest_rlstability.box2d.registry import USER_DATA_LEAK, WorldLocked  # noqa: E402
+from pytest_rlstability.box2d.destroyed import DestroyedObjectError  # noqa: E402
+from pytest_rlstability.box2d.registry import USER_DATA_LEAK, WorldLockedError  # noqa: E402
 from pytest_rlstability.box2d.watch import Box2DWarning, WorldFactory  # noqa: E402
 from pytest_rlstability.events import VerdictFailure  # noqa: E402
 
@@ -31,6 +32,12 @@ def lay_ground(world: Any) -> Any:
 def step(world: Any, count: int = 100) -> None:
     for _ in range(count):
         world.Step(1 / 60, 6, 2)
+
+
+def run_laps(world: Any, work: Callable[[], object]) -> None:
+    for _ in range(20):
+        work()
+        world.lap()
 
 
 # Counting
@@ -62,7 +69,9 @@ def test_census_by_type_and_class(box2d_world: WorldFactory) -> None:
 
 def test_classes_by_condition(box2d_world: WorldFactory) -> None:
     world = Box2D.b2World()
-    watch = box2d_world.watch(world, classify={"heavy": lambda body: body.mass > 1, "light": lambda body: body.mass > 0})
+    watch = box2d_world.watch(
+        world, classify={"heavy": lambda body: body.mass > 1, "light": lambda body: body.mass > 0}
+    )
     drop_ball(world).CreateCircleFixture(radius=2, density=9)
     drop_ball(world)
     lay_ground(world)
@@ -85,9 +94,7 @@ def test_contacts_are_counted(box2d_world: WorldFactory) -> None:
 def test_growth_without_end_is_a_leak_with_the_line_that_made_it(box2d_world: WorldFactory) -> None:
     world = box2d_world(classify=lambda body: body.userData)
     with pytest.raises(VerdictFailure) as caught:
-        for _ in range(20):
-            lay_ground(world)
-            world.lap()
+        run_laps(world, lambda: lay_ground(world))
     text = str(caught.value)
     assert text.startswith("LEAK: box2d: static grew by 1 per lap over 16 laps without levelling off")
     assert "terrain grew by 1 per lap" in text
@@ -152,9 +159,7 @@ def test_worlds_that_are_dropped_are_innocent(box2d_world: WorldFactory) -> None
 def test_worlds_that_are_never_freed_are_a_leak(box2d_world: WorldFactory) -> None:
     world, lost = box2d_world(), []
     with pytest.raises(VerdictFailure, match="worlds grew by 1 per lap"):
-        for _ in range(20):
-            lost.append(Box2D.b2World())
-            world.lap()
+        run_laps(world, lambda: lost.append(Box2D.b2World()))
 
 
 def test_worlds_in_reference_cycles_are_innocent(box2d_world: WorldFactory) -> None:
@@ -181,8 +186,8 @@ def test_a_destroyed_body_names_both_lines(box2d_world: WorldFactory) -> None:
     other_wrapper = world.bodies[0]
     world.DestroyBody(ball)
     for wrapper in (ball, other_wrapper):
-        with pytest.raises(DestroyedObject) as caught:
-            wrapper.position
+        with pytest.raises(DestroyedObjectError) as caught:
+            _ = wrapper.position
         text = str(caught.value)
         assert text.startswith("reading .position of a destroyed dynamic body")
         created, destroyed = text.split("destroyed by DestroyBody:")
@@ -195,15 +200,15 @@ def test_what_goes_with_a_body(box2d_world: WorldFactory) -> None:
     ground, ball = lay_ground(world), drop_ball(world)
     fixture, joint = ball.fixtures[0], world.CreateRevoluteJoint(bodyA=ground, bodyB=ball, anchor=(0, 2))
     world.DestroyBody(ball)
-    with pytest.raises(DestroyedObject, match="a destroyed fixture with a circle shape"):
-        fixture.body
-    with pytest.raises(DestroyedObject, match="a destroyed RevoluteJoint"):
+    with pytest.raises(DestroyedObjectError, match="a destroyed fixture with a circle shape"):
+        _ = fixture.body
+    with pytest.raises(DestroyedObjectError, match="a destroyed RevoluteJoint"):
         world.DestroyJoint(joint)
-    with pytest.raises(DestroyedObject, match="setting .angle"):
+    with pytest.raises(DestroyedObjectError, match=r"setting \.angle"):
         ball.angle = 1
-    with pytest.raises(DestroyedObject):
+    with pytest.raises(DestroyedObjectError):
         ball.CreateCircleFixture(radius=1)
-    with pytest.raises(DestroyedObject):
+    with pytest.raises(DestroyedObjectError):
         world.DestroyBody(ball)
     with pytest.raises(TypeError):
         world.CreateRevoluteJoint(bodyA=ground, bodyB=ball, anchor=(0, 2))
@@ -217,10 +222,10 @@ def test_destroyed_joints_and_fixtures(box2d_world: WorldFactory) -> None:
     fixture = ball.fixtures[0]
     world.DestroyJoint(joint)
     ball.DestroyFixture(fixture)
-    with pytest.raises(DestroyedObject, match="destroyed by DestroyJoint"):
-        joint.bodyA
-    with pytest.raises(DestroyedObject, match="destroyed by DestroyFixture"):
-        fixture.density
+    with pytest.raises(DestroyedObjectError, match="destroyed by DestroyJoint"):
+        _ = joint.bodyA
+    with pytest.raises(DestroyedObjectError, match="destroyed by DestroyFixture"):
+        _ = fixture.density
     assert ball.fixtures == []
     step(world, 3)
 
@@ -230,7 +235,7 @@ def test_a_body_outlives_its_world(box2d_world: WorldFactory) -> None:
     ball = drop_ball(world)
     del world
     gc.collect()
-    with pytest.raises(DestroyedObject, match="destroyed with its world"):
+    with pytest.raises(DestroyedObjectError, match="destroyed with its world"):
         ball.CreateCircleFixture(radius=1)
 
 
@@ -241,8 +246,8 @@ def test_an_address_that_is_used_again_is_not_mistaken(box2d_world: WorldFactory
         world.DestroyBody(old)
         new = drop_ball(world)
         assert new.position == (0, 2)
-        with pytest.raises(DestroyedObject):
-            old.position
+        with pytest.raises(DestroyedObjectError):
+            _ = old.position
         world.DestroyBody(new)
 
 
@@ -292,7 +297,9 @@ def test_a_locked_world_is_explained(box2d_world: WorldFactory, attempt: str) ->
     world = box2d_world(gravity=(0, -10), contactListener=Listener())
     lay_ground(world)
     drop_ball(world)
-    with pytest.raises(WorldLocked, match=rf"{attempt} inside world.Step, at .*test_box2d_world.py.* in BeginContact"):
+    with pytest.raises(
+        WorldLockedError, match=rf"{attempt} inside world.Step, at .*box2d_world.py.* in BeginContact"
+    ):
         step(world)
 
 

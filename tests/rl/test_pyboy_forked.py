@@ -136,7 +136,7 @@ def test_everything_else_is_forwarded(forked_pyboy: Start) -> None:
     assert boy.memory_scanner.scan_memory(0x52, start_addr=0x134, end_addr=0x134) == [0x134]
     assert {"game_area", "tick", "pid", "frame"} <= set(dir(boy))
     with pytest.raises(AttributeError, match="no public attribute 'nonsense'"):
-        boy.nonsense
+        _ = boy.nonsense
 
 
 def test_errors_are_pyboys_own_with_the_far_traceback(forked_pyboy: Start) -> None:
@@ -162,7 +162,9 @@ def test_a_rom_that_is_none_is_refused_at_once(forked_pyboy: Start) -> None:
 
 def test_hooks_run_here_and_may_use_the_emulator(forked_pyboy: Start) -> None:
     boy, seen = forked_pyboy(), []
-    boy.hook_register(0, 0x100, lambda context: seen.append((context, boy.register_file.PC, boy.memory[0x101])), "hello")
+    boy.hook_register(
+        0, 0x100, lambda context: seen.append((context, boy.register_file.PC, boy.memory[0x101])), "hello"
+    )
     boy.tick(BOOTED)
     assert seen == [("hello", 0x100, 0xC3)]
 
@@ -265,12 +267,14 @@ def test_a_dead_emulator_says_how_it_died(forked_pyboy: Start, signal_number: si
     assert crash.signal == signal_number.name
     assert crash.frame == 12
     assert crash.seen.inputs == ("frame 12: button('start', 1)",)
-    assert str(crash).startswith(f"CRASH: PyBoy's process died of {signal_number.name} in tick(3, True, True) at frame 12")
+    assert str(crash).startswith(
+        f"CRASH: PyBoy's process died of {signal_number.name} in tick(3, True, True) at frame 12"
+    )
     assert crash.verdict.word == "CRASH"
     if signal_number != signal.SIGKILL:
         assert "most recent call first" in str(crash)
     with pytest.raises(EmulatorCrashed):
-        boy.screen.ndarray
+        _ = boy.screen.ndarray
 
 
 def test_a_look_at_the_screen_is_a_use_too(forked_pyboy: Start) -> None:
@@ -278,7 +282,7 @@ def test_a_look_at_the_screen_is_a_use_too(forked_pyboy: Start) -> None:
     os.kill(boy.pid, signal.SIGKILL)
     os.waitid(os.P_PID, boy.pid, os.WEXITED | os.WNOWAIT)
     with pytest.raises(EmulatorCrashed):
-        boy.screen.image
+        _ = boy.screen.image
 
 
 def test_an_emulator_that_hangs_is_killed_and_named(forked_pyboy: Start) -> None:
@@ -287,7 +291,9 @@ def test_an_emulator_that_hangs_is_killed_and_named(forked_pyboy: Start) -> None
     os.kill(boy.pid, signal.SIGSTOP)
     with pytest.raises(EmulatorStalled) as caught:
         boy.tick(7)
-    assert str(caught.value).startswith("STALL: PyBoy did not return from tick(7, True, True) and no frame passed for 0.3 s")
+    assert str(caught.value).startswith(
+        "STALL: PyBoy did not return from tick(7, True, True) and no frame passed for 0.3 s"
+    )
     with pytest.raises(ProcessLookupError):
         os.kill(boy.pid, 0)
 
@@ -507,6 +513,9 @@ def test_verdicts(run_pytest: Any) -> None:
 
 def test_verdicts_in_isolated_tests(run_pytest: Any) -> None:
     outcome = run_pytest(DEATHS, "-k", "uncaught or swallowed or expected")
-    assert {name for name, word in outcome.tests.items() if word == "passed"} == {"test_expected", "test_expected_by_hand"}
+    assert {name for name, word in outcome.tests.items() if word == "passed"} == {
+        "test_expected",
+        "test_expected_by_hand",
+    }
     for name in outcome.tests.keys() & GUILTY.keys():
         assert outcome.messages[name].startswith(GUILTY[name])

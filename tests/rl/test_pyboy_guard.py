@@ -244,7 +244,9 @@ INNOCENTS = """
         thread.start()
         return thread
 
-    @pytest.mark.parametrize("make", [threading.Lock, threading.RLock, threading.Condition, Lock, RLock, lambda: MODULE_LOCK])
+    KINDS = [threading.Lock, threading.RLock, threading.Condition, Lock, RLock, lambda: MODULE_LOCK]
+
+    @pytest.mark.parametrize("make", KINDS)
     def test_a_lock_around_every_use(pyboy_guard, make):
         boy, done, lock = pyboy_guard(), threading.Event(), make()
 

@@ -42,7 +42,16 @@ def test_slow_growth_under_noise_is_found() -> None:
         list(range(40, 0, -1)),
         list(range(8)),
     ],
-    ids=["constant", "set up once", "pool filled", "pool just filled", "saw tooth", "levelling off", "shrinking", "too few"],
+    ids=[
+        "constant",
+        "set up once",
+        "pool filled",
+        "pool just filled",
+        "saw tooth",
+        "levelling off",
+        "shrinking",
+        "too few",
+    ],
 )
 def test_innocents(counts: list[int]) -> None:
     assert not keeps_growing(laps(*counts))

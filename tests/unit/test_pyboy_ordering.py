@@ -148,7 +148,12 @@ def test_a_lock_tells_nothing(order: Order) -> None:
 
 
 def test_everything_is_put_back() -> None:
-    watched = [(threading.Event, "set"), (threading.Thread, "start"), (queue.Queue, "_put"), (threading.Barrier, "wait")]
+    watched = [
+        (threading.Event, "set"),
+        (threading.Thread, "start"),
+        (queue.Queue, "_put"),
+        (threading.Barrier, "wait"),
+    ]
     before = [getattr(owner, name) for owner, name in watched]
     with Order():
         assert [getattr(owner, name) for owner, name in watched] != before
