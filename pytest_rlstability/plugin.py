@@ -27,6 +27,11 @@ pytest_plugins: list[str] = [
 _engine = pytest.StashKey["Engine | None"]()
 
 
+def _engine_of(config: pytest.Config) -> Engine | None:
+    """The engine that runs this process's tests; a test's own process may have been forked from one that has it."""
+    return None if is_test_process(config) else config.stash[_engine]
+
+
 def pytest_addoption(parser: pytest.Parser) -> None:
     options.add_options(parser)
 
@@ -79,7 +84,7 @@ def pytest_runtestloop(session: pytest.Session) -> Generator[None, object, objec
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtest_protocol(item: pytest.Item, nextitem: pytest.Item | None) -> bool | None:
-    engine = item.config.stash[_engine]
+    engine = _engine_of(item.config)
     return True if engine is not None and engine.run(item, nextitem) else None
 
 
@@ -87,7 +92,7 @@ def pytest_runtest_protocol(item: pytest.Item, nextitem: pytest.Item | None) -> 
 def pytest_timeout_set_timer(item: pytest.Item, settings: Any) -> bool | None:
     from pytest_rlstability.isolation.timeouts import is_kept_outside
 
-    engine = item.config.stash[_engine]
+    engine = _engine_of(item.config)
     return is_kept_outside(item, settings, isolated=engine is not None and engine.isolates(item)) or None
 
 
