@@ -51,7 +51,7 @@ class LostExceptions:
         """What to report; exceptions of the type *already_reported* are."""
         found = [("hook", f"an exception was swallowed in a PyBoy hook\n{text}") for text in self._swallowed]
         for kind, name, text in self._thread_deaths:
-            if not issubclass(kind, already_reported):
+            if not issubclass(kind, already_reported) and _ADVICE not in text:
                 found.append((f"thread {name}", f"thread {name!r} died unnoticed\n{text}"))
         return found
 
