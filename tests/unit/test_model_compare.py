@@ -14,7 +14,7 @@ import numpy
 from pytest_rlstability.models.audit import Audit, Finding
 from pytest_rlstability.models.compare import differences, fact_differences, not_finite
 from pytest_rlstability.models.interpreters import NoInterpreterError, find_interpreter
-from pytest_rlstability.models.roundtrip import RoundTrip, Trip
+from pytest_rlstability.models.roundtrip import RoundTrip, Saved, Trip, _judge_values
 from pytest_rlstability.models.targets import Target, variations
 from pytest_rlstability.steps import Outcome
 
@@ -150,6 +150,31 @@ def test_code_fails_only_a_portable_model() -> None:
     assert not portable.passed
     assert portable.verdict() is None
     assert 'clip_range (lambda); avoid it with load(..., custom_objects={"clip_range": 0.2})' in portable.text()
+
+
+@pytest.mark.parametrize(
+    ("result", "found"),
+    [
+        ({"values": {"clip_range": [0.2]}, "errors": {}, "skipped": {}}, ()),
+        (
+            {"values": {"clip_range": [0.3]}, "errors": {}, "skipped": {}},
+            ("schedule clip_range gave [0.3] where [0.2] was saved",),
+        ),
+        (
+            {"values": {}, "errors": {"learning_rate": "TypeError: no"}, "skipped": {"policy_class": "torch.nn"}},
+            ("learning_rate cannot be loaded: TypeError: no",),
+        ),
+        ({"values": {}, "errors": {"lr_schedule": "TypeError: no"}, "skipped": {}}, ()),
+    ],
+    ids=["same", "other value", "error", "error in what every load makes anew"],
+)
+def test_values_on_a_python_without_torch(result: dict[str, Any], found: tuple[str, ...], tmp_path: Path) -> None:
+    arrays = {"schedule/clip_range": numpy.array([0.2])}
+    saved = Saved("sb3", "", tmp_path, "", tmp_path, arrays, {}, tmp_path)
+    trip = _judge_values(Target("Python 3.12.1"), Outcome("x", "ok", result=result), saved)
+    assert trip.differences == found
+    assert "values only: no torch there" in trip.notes[0]
+    assert ("for want of torch" in trip.notes[0]) is bool(result["skipped"])
 
 
 def test_interpreter_by_path_and_by_version() -> None:
