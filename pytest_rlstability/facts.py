@@ -44,6 +44,7 @@ class Run:
     stages_done: list[str] = field(default_factory=list)
     stages_open: tuple[str, ...] = ()
     dead_workers: list[Record] = field(default_factory=list)
+    left_behind: list[str] = field(default_factory=list)
     suite_properties: list[tuple[str, str]] = field(default_factory=list)
     phase: str = "start"
     phase_start: float = 0.0
@@ -88,6 +89,8 @@ class Run:
             self._enter_stage(tuple(record["path"]))
         elif kind == "dead-workers":
             self.dead_workers = record["workers"]
+        elif kind == "leftovers":
+            self.left_behind = record["what"]
         elif kind == "suite-properties":
             self.suite_properties += [(name, value) for name, value in record["pairs"]]
         elif kind == "stop":

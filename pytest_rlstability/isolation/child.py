@@ -25,6 +25,7 @@ from pytest_rlstability.isolation.farewell import check_exit, drop_references
 from pytest_rlstability.isolation.output import restart_capture
 from pytest_rlstability.isolation.reporter import Reporter, silence_other_reporters
 from pytest_rlstability.isolation.wire import Address, Record, Wire, connect
+from pytest_rlstability.leaks.leftovers import Leftovers
 
 class Lifeline(Beacon):
     """The beacon of an isolated test: counters on the board, everything else over the wire."""
@@ -86,10 +87,11 @@ class Child:
     def work(self, find: Callable[[object], pytest.Item]) -> None:
         """Run the jobs that come, until the one that ends the process."""
         own_pid = os.getpid()
+        before = Leftovers()
         item: pytest.Item | None = None
         while (job := self._wire.receive()) is not None:
             if job["item"] is None:
-                self._leave_early(item)
+                self._leave_early(item, before)
                 break
             item = find(job["item"])
             nextitem = None if job["next"] is None else find(job["next"])
@@ -98,14 +100,14 @@ class Child:
                 os._exit(0)  # a copy the test forked and let run on: it is not the test
             self._wire.send({"kind": "done"})
             if nextitem is None or self._session.shouldfail or self._session.shouldstop:
-                self._take_leave(item, exit_check=job["exit_check"])
+                self._take_leave(item, before, exit_check=job["exit_check"])
                 break
 
-    def _leave_early(self, item: pytest.Item | None) -> None:
+    def _leave_early(self, item: pytest.Item | None, before: Leftovers) -> None:
         """The test this process was told to expect will not come: tear down what was kept for it."""
         if item is not None:
             self._session._setupstate.teardown_exact(None)
-            self._take_leave(item, exit_check=True)
+            self._take_leave(item, before, exit_check=True)
 
     def _run(self, item: pytest.Item, nextitem: pytest.Item | None, job: Record) -> None:
         self._slot.clear()
@@ -130,11 +132,11 @@ class Child:
             self._wire.send({"kind": "suite-properties", "pairs": log.global_properties})
             log.global_properties.clear()
 
-    def _take_leave(self, item: pytest.Item, *, exit_check: bool) -> None:
+    def _take_leave(self, item: pytest.Item, before: Leftovers, *, exit_check: bool) -> None:
         self._slot.enter("exit")
         if exit_check:
-            drop_references(self._session, item)
-            check_exit(item.config, finalizing=self._finalizing)
+            drop_references(item)
+            check_exit(item.config, lambda: self._tell_leftovers(before), finalizing=self._finalizing)
         save_coverage(self._directory)
         if self._finalizing:
             self._faults.stop_holding()
@@ -142,6 +144,11 @@ class Child:
             if stream is not None and not stream.closed:
                 stream.flush()
         self._wire.send({"kind": "clean"})
+
+
+    def _tell_leftovers(self, before: Leftovers) -> None:
+        if left := before.since():
+            self._wire.send({"kind": "leftovers", "what": left})
 
 
 def seed_everything(seed: int) -> None:

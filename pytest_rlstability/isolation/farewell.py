@@ -7,6 +7,7 @@ import gc
 import sys
 import threading
 import weakref
+from collections.abc import Callable
 from contextlib import suppress
 
 import pytest
@@ -27,7 +28,7 @@ def forget_inherited_exits() -> None:
         atexit.register(util._exit_function)  # type: ignore[attr-defined]
 
 
-def drop_references(session: pytest.Session, item: pytest.Item) -> None:
+def drop_references(item: pytest.Item) -> None:
     """Let go of what pytest keeps of a finished test: frames of its exception, its instance, its fixtures."""
     for name in ("last_exc", "last_type", "last_value", "last_traceback"):
         with suppress(AttributeError):
@@ -36,14 +37,15 @@ def drop_references(session: pytest.Session, item: pytest.Item) -> None:
         item._instance = None
 
 
-def check_exit(config: pytest.Config, *, finalizing: bool) -> None:
+def check_exit(config: pytest.Config, look: Callable[[], None], *, finalizing: bool) -> None:
     """What interpreter shutdown would do, in its order: threads, exit callbacks, garbage.
 
     Garbage goes first as well, while the threads it may belong to still live: that is where a corrupted heap
-    usually shows. With *finalizing* the interpreter itself will do the rest.
+    usually shows. Then *look* may see what the test left behind. With *finalizing* the interpreter does the rest.
     """
     with capturing(config):
         gc.collect()
+        look()
         if finalizing:
             return
         threading._shutdown()  # type: ignore[attr-defined]

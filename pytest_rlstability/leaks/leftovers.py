@@ -21,7 +21,7 @@ class Leftovers:
     """
 
     def __init__(self) -> None:
-        self._descriptors = _names(_DESCRIPTORS)
+        self._descriptors = _descriptors()
         self._threads = frozenset(threading.enumerate())
         self._segments = _names(SHARED_MEMORY)
         self._children = _children()
@@ -31,12 +31,8 @@ class Leftovers:
         return [*self._new_descriptors(), *self._new_threads(), *self._new_children(), *self._new_segments()]
 
     def _new_descriptors(self) -> list[str]:
-        found = []
-        for name in sorted(_names(_DESCRIPTORS) - self._descriptors, key=int):
-            target = read_link(f"{_DESCRIPTORS}/{name}")
-            if target != GONE:
-                found.append(f"descriptor {name} -> {target}")
-        return found
+        new = sorted(_descriptors() - self._descriptors, key=int)
+        return [f"descriptor {name} -> {read_link(f'{_DESCRIPTORS}/{name}')}" for name in new]
 
     def _new_threads(self) -> list[str]:
         return [f"thread {thread.name}" for thread in threading.enumerate() if thread not in self._threads]
@@ -61,6 +57,11 @@ def _names(directory: str) -> frozenset[str]:
         return frozenset(os.listdir(directory))
     except OSError:
         return frozenset()
+
+
+def _descriptors() -> frozenset[str]:
+    """Those that outlast the look: the one it was listed through would hide a leak that gets its number."""
+    return frozenset(name for name in _names(_DESCRIPTORS) if read_link(f"{_DESCRIPTORS}/{name}") != GONE)
 
 
 def _children() -> frozenset[int]:

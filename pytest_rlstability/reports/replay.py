@@ -37,6 +37,8 @@ def replay(item: pytest.Item, run: Run, verdict: Verdict | None, settings: Setti
         if report.failed and not hasattr(report, "rl_stability"):
             report.sections.append(("rl-stability", f"Reproduce: {reproduce_command(item, settings)}"))
     known.update(seed=run.seed, backend=run.backend, own_process=run.exit is not None)
+    if run.left_behind:
+        known["left_behind"] = run.left_behind
     reports[-1].user_properties += junit_properties(known)  # type: ignore[arg-type]
     _replay_side_effects(item, run)
     return reports

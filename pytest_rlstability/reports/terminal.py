@@ -10,6 +10,7 @@ import pytest
 from pytest_rlstability.markers import is_marked
 from pytest_rlstability.options import Settings
 
+_SHOWN = 20
 _WORDS = {"CRASH": ("crash", "crashes"), "LEAK": ("leak", "leaks"), "STALL": ("stall", "stalls")}
 
 
@@ -38,6 +39,7 @@ class Tally:
         self.processes = 0
         self.backends: Counter[str] = Counter()
         self.verdicts: Counter[str] = Counter()
+        self._left: list[str] = []
 
     def count(self, report: pytest.TestReport) -> None:
         known = getattr(report, "rl_stability", {})
@@ -47,6 +49,13 @@ class Tally:
             self.backends[known["backend"]] += 1
             if verdict := known.get("verdict"):
                 self.verdicts[verdict["word"]] += 1
+            elif left := known.get("left_behind"):
+                self._left.append(f"{report.nodeid} left behind: {', '.join(left[:4])}{' ...' if len(left) > 4 else ''}")
+
+    def left_lines(self) -> list[str]:
+        """A line for each test that left something behind without being asked about it."""
+        more = len(self._left) - _SHOWN
+        return [*self._left[:_SHOWN], *([f"... and {more} more tests left something behind"] if more > 0 else [])]
 
     def line(self) -> str | None:
         """``rl-stability: 214 tests in 214 processes (zygote), 1 crash, 1 leak, 0 stalls``"""
