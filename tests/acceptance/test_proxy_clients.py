@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import socket
 import threading
+import time
 from collections.abc import Callable, Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
@@ -140,10 +141,12 @@ def test_stall_is_a_read_timeout_and_ends_with_clear(proxy: ChaosProxy, url: str
     with pytest.raises(requests.ConnectionError, match="timed out"):
         requests.get(url, timeout=0.5)
     with requests.get(url, timeout=10, stream=True) as answer:
-        while proxy.stats.stall < 2:
+        give_up = time.monotonic() + 60
+        while proxy.stats.stall < 2 and time.monotonic() < give_up:
             pass
         proxy.clear()
         assert answer.content == BODY
+    assert proxy.stats.stall == 2
 
 
 def test_drip_defeats_a_read_timeout(proxy: ChaosProxy, url: str) -> None:

@@ -10,6 +10,7 @@ import sys
 import textwrap
 import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import psutil
@@ -83,8 +84,7 @@ def test_it_dies_with_a_test_that_is_killed_while_a_forked_worker_lives(listener
         assert owner.stdout is not None
         proxy, worker = map(psutil.Process, map(int, owner.stdout.readline().split()))
         try:
-            while not _has_ended(proxy):
-                time.sleep(0.02)
+            _wait_until(lambda: _has_ended(proxy))
             assert worker.is_running()
         finally:
             worker.kill()
@@ -122,8 +122,7 @@ def test_idle_it_never_wakes(listener: socket.socket) -> None:
             with server:
                 server.sendall(b"never arrives")
                 process = psutil.Process(proxy.pid)
-                while proxy.stats.stall == 0:
-                    pass
+                _wait_until(lambda: proxy.stats.stall == 1)
                 _wait_until_asleep(process)
                 before = process.num_ctx_switches(), process.cpu_times()
                 time.sleep(1)
@@ -165,20 +164,29 @@ def test_a_client_that_gives_up_on_a_stall_is_let_go(listener: socket.socket) ->
         with socket.create_connection((proxy.host, proxy.port), timeout=30):
             server, _ = listener.accept()
             server.sendall(b"answer")
-            while proxy.stats.stall == 0:
-                pass
+            _wait_until(lambda: proxy.stats.stall == 1)
         server.settimeout(30)
         assert server.recv(100) == b"", "the server hears of it at once"
-        while process.num_fds() > before:  # the connection itself is kept a few seconds: a half-close looks the same
-            time.sleep(0.05)
+        # The connection itself is kept a few seconds: a half-close looks the same.
+        _wait_until(lambda: process.num_fds() == before)
         server.close()
 
 
+def _wait_until(happened: Callable[[], bool]) -> None:
+    give_up = time.monotonic() + 60
+    while not happened():
+        assert time.monotonic() < give_up, "it never happened"
+        time.sleep(0.02)
+
+
 def _wait_until_asleep(process: psutil.Process) -> None:
-    switches = -1
-    while switches != process.num_ctx_switches().voluntary:
-        switches = process.num_ctx_switches().voluntary
-        time.sleep(0.1)
+    seen = [-1]
+
+    def slept() -> bool:
+        seen.append(process.num_ctx_switches().voluntary)
+        return seen[-1] == seen[-2]
+
+    _wait_until(slept)
 
 
 def _has_ended(process: psutil.Process) -> bool:
