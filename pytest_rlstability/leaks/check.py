@@ -42,9 +42,10 @@ class Watched:
     dismissed: str = ""
 
     @property
-    def decides(self) -> bool:
-        """Whether the check waits for this one: what is read rarely or moved by others can only convict."""
-        return not (self.signal.dear or self.signal.foreign)
+    def unsettled(self) -> bool:
+        """Whether more laps would tell more. Not where other processes move it to and fro."""
+        stirred = self.signal.foreign and len(self.series) >= 4 * FEWEST_SAMPLES and not self.judgement.steady
+        return not self.judgement.settled and not (stirred and self.judgement.state == "undecided")
 
 
 class LeakCheck:
@@ -97,7 +98,12 @@ class LeakCheck:
         return [watched for watched in self.watched if watched.judgement.state == "leak"]
 
     def undecided(self) -> list[Watched]:
-        return [watched for watched in self.watched if watched.judgement.state == "undecided" and watched.decides]
+        """What grows in a way that could not be decided; never what is only read rarely or moved by others."""
+        return [
+            watched
+            for watched in self.watched
+            if watched.judgement.state == "undecided" and not (watched.signal.dear or watched.signal.foreign)
+        ]
 
     @property
     def measured_laps(self) -> int:
@@ -195,7 +201,9 @@ class LeakCheck:
                 return
 
     def _settled(self) -> bool:
-        return all(watched.judgement.settled for watched in self.watched if watched.decides)
+        """Whether there is nothing to wait for. What is read rarely only convicts, unless it is all there is."""
+        deciding = [watched for watched in self.watched if not watched.signal.dear] or self.watched
+        return not any(watched.unsettled for watched in deciding)
 
     def _run(self, count: int) -> Iterator[int]:
         started = self._clock()

@@ -194,7 +194,10 @@ def _local_variables() -> dict[int, str]:
             if not code.co_filename.startswith(_OWN) and "_pytest" not in code.co_filename:
                 place = f"{os.path.basename(code.co_filename)}:{code.co_firstlineno}"
                 for name, value in current.f_locals.items():
-                    if not isinstance(value, (types.ModuleType, type, int, str, float, type(None))):
+                    # names with an @ are those of pytest's rewritten assertions
+                    if not name.startswith("@") and not isinstance(
+                        value, (types.ModuleType, type, int, str, float, type(None))
+                    ):
                         found.setdefault(id(value), f"local variable {name!r} of {code.co_name} ({place})")
             current = current.f_back
     return found

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ..events import Fact, Verdict
+from ..signals.registry import GROUPS
 from ..units import format_size
 from .attribution import Finding
 from .check import LeakCheck, Watched
@@ -59,17 +60,23 @@ def table(watched: Sequence[Watched]) -> str:
 def verdict(check: LeakCheck, finding: Finding) -> Verdict:
     """The LEAK verdict for what *check* convicted and *finding* explains."""
     top = check.leaks()[0]
-    rate = f"{amount(top.judgement.per_lap, top.signal.unit)} per lap"
-    headline = f"{top.signal.title} grow by {rate} over {check.measured_laps} laps"
-    if top.rule.limit:
-        headline += f" (limit {amount(top.rule.limit, top.signal.unit)})"
+    remarks = []
+    if top.signal.name == "python" and finding.python_bytes_per_lap:
+        remarks.append(format_size(finding.python_bytes_per_lap))
+    if check.settings.limit is not None and top.signal.name in GROUPS["memory"]:
+        remarks.append(f"limit {format_size(check.settings.limit)}")
+    elif top.rule.limit:
+        remarks.append(f"limit {amount(top.rule.limit, top.signal.unit)}")
+    headline = f"{top.signal.title} grow by {amount(top.judgement.per_lap, top.signal.unit)} per lap"
+    if remarks:
+        headline += f" ({', '.join(remarks)})"
     if finding.answer:
         headline += f", {finding.answer}"
     facts: dict[str, Fact] = {
         "signal": top.signal.name,
         "class": top.signal.name,
         "per_lap": round(top.judgement.per_lap, 3),
-        "limit": top.rule.limit,
+        "limit": top.rule.limit or check.settings.limit or 0,
         "laps": check.laps,
     }
     sections = [
@@ -79,16 +86,18 @@ def verdict(check: LeakCheck, finding: Finding) -> Verdict:
         ),
         *([("who holds it", finding.answer)] if finding.answer else []),
         *finding.sections,
-        ("to allow it", suppression(top)),
+        ("to allow it", suppression(top, finding)),
     ]
     return Verdict("LEAK", headline, tuple(sections), facts)
 
 
-def suppression(top: Watched) -> str:
+def suppression(top: Watched, finding: Finding) -> str:
     """How to say that this growth is known."""
-    if top.signal.unit == "bytes":
-        return f'@pytest.mark.rl_no_leak(limit="{format_size(top.judgement.per_lap * 1.25).replace(" ", "")}")'
-    return f"@pytest.mark.rl_no_leak(signals=[...]) without {top.signal.name!r}"
+    size = top.judgement.per_lap if top.signal.unit == "bytes" else finding.python_bytes_per_lap
+    if size and top.signal.name in GROUPS["memory"]:
+        return f'@pytest.mark.rl_no_leak(limit="{format_size(size * 1.25).replace(" ", "")}")'
+    others = [name for name in GROUPS["resources"] if name != top.signal.name]
+    return f"@pytest.mark.rl_no_leak(signals={['memory', *others]})"
 
 
 def undecided_text(check: LeakCheck, finding: Finding | None) -> str:

@@ -27,6 +27,7 @@ FINE = 0.1
 """The share of the resolution that is looked for when laps are cheap: what leaks per episode, in laps of one step."""
 UNHURRIED = 1.5
 """Seconds after which the plain resolution is enough."""
+STEADY = "grows steadily, but has not been watched for long"
 STEADINESS = 1.5
 """How many times the rises' standard deviation their mean must be: a random walk's are near 0."""
 
@@ -74,6 +75,8 @@ class Judgement:
     laps: int = 0
     laps_wanted: int = 0
     reason: str = ""
+    steady: bool = False
+    """It rises like a leak; what an undecided one lacks is time."""
 
     @property
     def growing(self) -> bool:
@@ -99,6 +102,8 @@ def judge(laps: Sequence[float], values: Sequence[float], rule: Rule, evidence: 
             return envelope.judgement("leak", True, "grew in every stretch and did not slow down")
         return _unripe(envelope, evidence)
     if _still_rising(envelope, rule):
+        if 0 < envelope.per_lap <= rule.limit:
+            return envelope.judgement("clean", _long_enough(evidence), "grows within its limit")
         return _slowing_down(envelope, evidence) or _unclear(envelope, evidence)
     settled = evidence.final or (_long_enough(evidence) and _resolved(envelope, rule, evidence))
     if envelope.stopped_growing(rule):
@@ -119,7 +124,7 @@ class Envelope:
 
     @classmethod
     def of(cls, laps: Sequence[float], values: Sequence[float]) -> Envelope:
-        start, span = laps[0], max(laps[-1] - laps[0], 1.0)
+        start, span = laps[0], (laps[-1] - laps[0]) or 1.0
         lows = [float("inf")] * STRETCHES
         for lap, value in zip(laps, values, strict=True):
             stretch = min(int((lap - start) * STRETCHES / span), STRETCHES - 1)
@@ -167,6 +172,7 @@ class Envelope:
             laps=int(self.lap_span),
             laps_wanted=int(laps_wanted),
             reason=reason,
+            steady=reason == STEADY,
         )
 
 
@@ -188,7 +194,8 @@ def _steady(envelope: Envelope) -> bool:
         return False
     rate, earlier_rate = _trimmed_mean(newer), _trimmed_mean(older)
     above = min(envelope.lows[STRETCHES // 2 :]) > max(envelope.lows[: STRETCHES // 4])
-    return above and rate >= SLOPE_KEPT * earlier_rate and rate >= STEADINESS * _deviation(newer)
+    even = all(_trimmed_mean(rises) >= STEADINESS * _deviation(rises) for rises in (newer, envelope.rises))
+    return above and even and rate >= SLOPE_KEPT * earlier_rate
 
 
 def _staircase(laps: Sequence[float], values: Sequence[float]) -> bool:
@@ -257,7 +264,7 @@ def _ripe(growth: float, rule: Rule, evidence: Evidence) -> bool:
 
 def _unripe(envelope: Envelope, evidence: Evidence) -> Judgement:
     wanted = max(2400.0, 2 * evidence.laps)
-    return envelope.judgement("undecided", False, "grows steadily, but has not been watched for long", wanted)
+    return envelope.judgement("undecided", False, STEADY, wanted)
 
 
 def _slowing_down(envelope: Envelope, evidence: Evidence) -> Judgement | None:
@@ -307,6 +314,6 @@ def _trimmed_mean(numbers: Sequence[float]) -> float:
 
 
 def _deviation(numbers: Sequence[float]) -> float:
-    middle = sorted(numbers)[:-1]
+    middle = sorted(numbers)[:-1]  # not the highest: that may be the late import
     mean = sum(middle) / len(middle)
     return float((sum((number - mean) ** 2 for number in middle) / len(middle)) ** 0.5)

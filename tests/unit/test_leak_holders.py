@@ -1,0 +1,122 @@
+"""Which container grows, and the path from something with a name to it."""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import gc
+from collections import deque
+from collections.abc import Callable
+
+import pytest
+
+from pytest_rlstability.leaks.growers import Grower, census, growers, grown_since
+from pytest_rlstability.leaks.paths import path_to
+
+KEPT: list[object] = []
+
+
+class Trainer:
+    seen: list[object] = []
+
+    def __init__(self) -> None:
+        self.events: list[object] = []
+        self.table: dict[str, list[object]] = {"rewards": []}
+
+
+def grow(lap: Callable[[int], object], laps: int = 30) -> list[Grower]:
+    before = census()
+    for number in range(laps):
+        lap(number)
+    between = grown_since(before)
+    for number in range(laps, 2 * laps):
+        lap(number)
+    return growers(before, between, grown_since(before), 2 * laps)
+
+
+def test_a_growing_list_is_found_with_its_rate() -> None:
+    found = grow(lambda number: KEPT.append(str(number)))
+    assert found[0].container is KEPT
+    assert found[0].per_lap == 1
+
+
+def test_a_dict_of_plain_values_is_found_though_the_collector_does_not_track_it() -> None:
+    trainer = Trainer()
+    cache: dict[int, float] = {}
+    trainer.cache = cache  # type: ignore[attr-defined]
+    found = grow(lambda number: cache.__setitem__(number, 0.5))
+    assert any(grower.container is cache for grower in found)
+
+
+def test_what_grew_once_is_not_a_grower() -> None:
+    trainer = Trainer()
+    found = grow(lambda number: trainer.events.append(number) if number == 3 else None)
+    assert not any(grower.container is trainer.events for grower in found)
+
+
+def test_a_deque_and_a_cache_know_their_room() -> None:
+    frames: deque[object] = deque(maxlen=100)
+
+    @functools.lru_cache(maxsize=500)
+    def value(state: int) -> list[int]:
+        return [state]
+
+    def lap(number: int) -> None:
+        frames.append([number])
+        value(number)
+
+    rooms = {grower.kind: grower.room() for grower in grow(lap) if grower.length == 60}
+    assert rooms == {"deque": 40, "dict": 440}
+
+
+def test_a_list_has_no_limit() -> None:
+    assert Grower([1], 1, 1, 1).room() is None
+
+
+@pytest.fixture(autouse=True)
+def collected() -> None:
+    gc.unfreeze()
+    gc.collect()
+
+
+def test_a_module_is_a_root() -> None:
+    assert str(path_to(KEPT)) == f"{__name__}.KEPT"
+
+
+def test_a_class_is_a_root() -> None:
+    assert "Trainer" in str(path_to(Trainer.seen))
+    assert "seen" in str(path_to(Trainer.seen))
+
+
+def test_a_local_variable_is_a_root() -> None:
+    trainer = Trainer()
+    path = str(path_to(trainer.events))
+    assert "local variable 'trainer' of test_a_local_variable_is_a_root" in path
+    assert path.endswith(".events")
+
+
+def test_a_step_through_a_dict_names_the_key() -> None:
+    trainer = Trainer()
+    assert str(path_to(trainer.table["rewards"])).endswith(".table['rewards']")
+
+
+def test_a_closure_names_its_variable() -> None:
+    def make() -> Callable[[], None]:
+        hidden: list[object] = []
+        return lambda: hidden.append(1)
+
+    lap = make()
+    assert str(path_to(lap.__closure__[0].cell_contents)).startswith("closure variable 'hidden' of ")  # type: ignore[index]
+
+
+def test_what_only_native_code_holds_has_no_path() -> None:
+    increase, decrease = ctypes.pythonapi.Py_IncRef, ctypes.pythonapi.Py_DecRef
+    increase.argtypes = decrease.argtypes = [ctypes.py_object]
+    lost = [0.0]
+    increase(lost)
+    address = id(lost)
+    del lost
+    try:
+        assert path_to(ctypes.cast(address, ctypes.py_object).value) is None
+    finally:
+        decrease(ctypes.cast(address, ctypes.py_object).value)
