@@ -60,7 +60,7 @@ class ForkedPyBoy:
         self._owner = os.getpid()
         self._stall_after = parse_duration(stall_after)
         self._inputs: deque[str] = deque(maxlen=_REMEMBERED_INPUTS)
-        self._doing = "start"
+        self._doing: tuple[str, tuple[Any, ...]] = ("start", ())
         self._last_shape: tuple[Any, ...] = ()
         self._last_duration = 0.0
         self._hooks: dict[int, tuple[Callable[[Any], object], Any]] = {}
@@ -95,7 +95,7 @@ class ForkedPyBoy:
             return self._check_alive()
         with self.lock:
             self._check_usable()
-            self._doing = _spoken(operation, details)
+            self._doing = (operation, details)
             if self._recorder is not None and not self._inside_hook:
                 self._recorder.write(operation, details)
             shape = (operation, *details) if operation == "tick" else ()
@@ -183,7 +183,8 @@ class ForkedPyBoy:
 
     def _last_seen(self) -> LastSeen:
         process = self._process
-        return LastSeen(self.pid, self.frame, self._doing, tuple(self._inputs), process.stacks(), process.output())
+        doing = _spoken(*self._doing)
+        return LastSeen(self.pid, self.frame, doing, tuple(self._inputs), process.stacks(), process.output())
 
     def close(self) -> EmulatorDiedError | None:
         """Kill what still runs and say how the emulator died, if it did so by itself; for the fixture."""
@@ -250,7 +251,7 @@ class ForkedPyBoy:
             contents = self.ask("stop", save, wanted)
             for name in wanted:
                 files[name].write(contents[name])  # type: ignore[union-attr]
-            self._doing = "its exit after stop()"
+            self._doing = ("exit after stop", ())
             if self._process.wait(self._stall_after) is None:
                 raise self._stalled(self._stall_after)
             if self._process.returncode() != 0:
