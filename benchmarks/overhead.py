@@ -1,0 +1,168 @@
+"""What isolation costs: ours, pytest-forked's, a bare fork, and plain pytest, all in one run.
+
+    python benchmarks/overhead.py            # torch and stable-baselines3 must be installed for the second half
+    python benchmarks/overhead.py --flat     # 10,000 tests: memory, descriptors and threads of parent and zygote
+
+The cost of a test is the slope between a short and a long run of empty tests, so that start-up does not count; every
+figure is the median of interleaved rounds. pytest-forked needs pytest 8.4: it is installed into a directory of its own.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+SHORT, LONG = 40, 240
+IMPORTS = {"bare": "", "torch+sb3": "import torch, stable_baselines3\n"}
+TEST = "import pytest\n@pytest.mark.parametrize('number', range({count}))\ndef test_empty(number): pass\n"
+FORK = """
+import os, sys, time, gc
+import _pytest.config, pytest
+{imports}
+config = _pytest.config.get_config()
+gc.freeze()
+for count in ({short}, {long}):
+    began = time.perf_counter()
+    for _ in range(count):
+        pid = os.fork()
+        if pid == 0:
+            os._exit(0)
+        os.waitpid(pid, 0)
+    print(time.perf_counter() - began)
+"""
+FLAT_PLUGIN = """
+import os, pathlib, psutil
+import pytest
+
+def sample(pid):
+    process = psutil.Process(pid)
+    return process.memory_info().rss, process.num_fds(), process.num_threads()
+
+class Sampler:
+    rows = []
+    def pytest_runtest_logfinish(self, nodeid):
+        self.count = getattr(self, "count", 0) + 1
+        if self.count % 1000 == 0:
+            me = psutil.Process()
+            zygote = me.children()[0].pid
+            print(f"\\n{self.count:6d} tests  pytest {sample(me.pid)}  zygote {sample(zygote)}", flush=True)
+
+def pytest_configure(config):
+    config.pluginmanager.register(Sampler())
+"""
+
+
+def seconds(command: list[str], environment: dict[str, str], directory: Path) -> float:
+    began = time.perf_counter()
+    subprocess.run(command, env=environment, cwd=directory, check=True, stdout=subprocess.DEVNULL)
+    return time.perf_counter() - began
+
+
+class Bench:
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+        self.peers = directory / "peers"
+        install = [sys.executable, "-m", "pip", "install", "-q", "--target", str(self.peers)]
+        subprocess.run([*install, "pytest==8.4.2", "pytest-forked"], check=True, stderr=subprocess.DEVNULL)
+        self.environment = {**os.environ, "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
+
+    def ways(self) -> dict[str, tuple[list[str], dict[str, str]]]:
+        """How each contender runs a test file."""
+        pytest = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider"]
+        ours = [*pytest, "-p", "pytest_timeout", "-p", "pytest_rlstability.plugin"]
+        forked = {**self.environment, "PYTHONPATH": str(self.peers)}
+        return {
+            "plain": (pytest, self.environment),
+            "ours": ([*ours, "--rl-stability"], self.environment),
+            "ours, --rl-group=module": ([*ours, "--rl-stability", "--rl-group=module"], self.environment),
+            "pytest-forked": ([*pytest, "-p", "pytest_forked", "--forked"], forked),
+        }
+
+    def measure(self, imports: str, rounds: int) -> dict[str, float]:
+        """Milliseconds per empty test for each way, and for a bare fork and wait."""
+        files = {}
+        for count in (SHORT, LONG):
+            files[count] = self.directory / f"test_{count}.py"
+            files[count].write_text(imports + TEST.format(count=count))
+        fork = self.directory / "fork.py"
+        fork.write_text(FORK.format(imports=imports, short=SHORT, long=LONG))
+        slopes: dict[str, list[float]] = {}
+        for _ in range(rounds):
+            for name, (command, environment) in self.ways().items():
+                took = {count: seconds([*command, str(files[count])], environment, self.directory) for count in files}
+                slopes.setdefault(name, []).append((took[LONG] - took[SHORT]) / (LONG - SHORT) * 1000)
+            lines = subprocess.run([sys.executable, str(fork)], check=True, capture_output=True, text=True).stdout
+            short, long = map(float, lines.split())
+            slopes.setdefault("bare fork", []).append((long - short) / (LONG - SHORT) * 1000)
+        return {name: statistics.median(values) for name, values in slopes.items()}
+
+    def measure_spawn(self, imports: str, rounds: int) -> tuple[float, float]:
+        """Seconds per test of the spawn backend, and of an interpreter that imports the same modules."""
+        pytest = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "pytest_timeout"]
+        command = [*pytest, "-p", "pytest_rlstability.plugin", "--rl-stability", "--rl-backend=spawn"]
+        files = {}
+        for count in (2, 8):
+            files[count] = self.directory / f"test_spawn_{count}.py"
+            files[count].write_text(imports + TEST.format(count=count))
+        bare = [sys.executable, "-c", f"import pytest, psutil, pytest_timeout, pytest_rlstability.isolation.child\n{imports}"]
+        ours, floor = [], []
+        for _ in range(rounds):
+            took = {count: seconds([*command, str(files[count])], self.environment, self.directory) for count in files}
+            ours.append((took[8] - took[2]) / 6)
+            floor.append(seconds(bare, self.environment, self.directory))
+        return statistics.median(ours), statistics.median(floor)
+
+
+def compare(bench: Bench, rounds: int) -> bool:
+    good = True
+    for name, imports in IMPORTS.items():
+        cost = bench.measure(imports, rounds)
+        added = {way: value - cost["plain"] for way, value in cost.items()}
+        ours, forked, group = added["ours"], added["pytest-forked"], added["ours, --rl-group=module"]
+        bare = cost["bare fork"]
+        limit = 0.8 if name == "bare" else 0.75
+        print(f"{name}: ms added per empty test: ours {ours:.2f}, pytest-forked {forked:.2f}, bare fork+wait {bare:.2f}")
+        checks = {
+            f"ours / pytest-forked = {ours / forked:.2f} (<= {limit})": ours / forked <= limit,
+            f"--rl-group=module {group:.2f} ms (<= 0.5)": group <= 0.5,
+        }
+        if name != "bare":
+            checks[f"ours / bare fork = {ours / bare:.2f} (<= 2)"] = ours / bare <= 2
+        spawn, floor = bench.measure_spawn(imports, rounds)
+        ratio = f"spawn {spawn:.3f} s per test / bare interpreter {floor:.3f} s = {spawn / floor:.2f} (<= 1.2)"
+        checks[ratio] = spawn / floor <= 1.2
+        for text, held in checks.items():
+            print(f"  {'ok  ' if held else 'MISS'} {text}")
+            good &= held
+    return good
+
+
+def flat(directory: Path) -> None:
+    (directory / "flat_plugin.py").write_text(FLAT_PLUGIN)
+    (directory / "test_many.py").write_text(TEST.format(count=10_000))
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "flat_plugin", "-s", "--rl-stability"]
+    environment = {**os.environ, "PYTHONPATH": str(directory)}
+    output = subprocess.run([*command, "test_many.py"], cwd=directory, env=environment, capture_output=True, text=True)
+    print("\n".join(line for line in output.stdout.splitlines() if "tests  pytest" in line or "passed" in line))
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--flat", action="store_true")
+    arguments = parser.parse_args()
+    with tempfile.TemporaryDirectory() as name:
+        if arguments.flat:
+            flat(Path(name))
+            return 0
+        return 0 if compare(Bench(Path(name)), arguments.rounds) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
