@@ -13,7 +13,6 @@ import os
 import re
 import signal
 import stat
-import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -32,24 +31,23 @@ _hook_is_set = False
 
 
 @contextmanager
-def recorded() -> Iterator[None]:
-    """While this lasts, workers that are started leave last words."""
+def recorded(directory: Path) -> Iterator[None]:
+    """While this lasts, workers that are started leave last words, the forked ones in *directory*."""
     global _directory, _hook_is_set
     if not _hook_is_set:
         os.register_at_fork(after_in_child=_prepare_forked_worker)
         _hook_is_set = True
     variable = os.environ.get("PYTHONFAULTHANDLER")
-    with tempfile.TemporaryDirectory(prefix="rlstability-workers-") as directory:
-        _directory = Path(directory)
-        os.environ["PYTHONFAULTHANDLER"] = "1"
-        try:
-            yield
-        finally:
-            _directory = None
-            if variable is None:
-                del os.environ["PYTHONFAULTHANDLER"]
-            else:
-                os.environ["PYTHONFAULTHANDLER"] = variable
+    _directory = directory
+    os.environ["PYTHONFAULTHANDLER"] = "1"
+    try:
+        yield
+    finally:
+        _directory = None
+        if variable is None:
+            del os.environ["PYTHONFAULTHANDLER"]
+        else:
+            os.environ["PYTHONFAULTHANDLER"] = variable
 
 
 def _prepare_forked_worker() -> None:
