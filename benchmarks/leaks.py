@@ -25,7 +25,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 from leak_corpus import Case, load
 from leak_corpus.detectors import DETECTORS
 
-_TIMEOUT = 300
+_TIMEOUT = 100
 
 
 @dataclass(frozen=True)
@@ -104,7 +104,9 @@ def main() -> int:
     parser.add_argument("--leaks", action="store_true", help="only the leaks")
     parser.add_argument("--innocents", action="store_true", help="only the innocents")
     parser.add_argument("--seeds", type=int, default=1)
-    parser.add_argument("--jsonl", type=Path, help="write every run there, as it ends")
+    parser.add_argument(
+        "--jsonl", type=Path, help="write every run there as it ends, and go on after those that are there"
+    )
     arguments = parser.parse_args()
     cases = load()
     if arguments.one:
@@ -116,9 +118,14 @@ def main() -> int:
         case for case in chosen if (case.leaks or not arguments.leaks) and not (case.leaks and arguments.innocents)
     ]
     runs: list[Run] = []
+    if arguments.jsonl and arguments.jsonl.exists():
+        runs = [Run(**json.loads(line)) for line in arguments.jsonl.read_text().splitlines()]
+    done = {(run.detector, run.case, run.seed) for run in runs}
     for case in chosen:
         for seed in range(arguments.seeds):
             for detector in arguments.detectors:
+                if (detector, case.name, seed) in done:
+                    continue
                 run = run_apart(detector, case, seed)
                 runs.append(run)
                 if arguments.jsonl:

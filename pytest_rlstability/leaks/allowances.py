@@ -68,7 +68,9 @@ class Box2DFixtures(Allowance):
 
     def __init__(self, body_class: Any) -> None:
         self._body_class = body_class
-        self._original = original = body_class._b2Body__CreateFixture
+        # as it lies in the class: what attribute access makes of it cannot be put back
+        self._replaced = vars(body_class)["_b2Body__CreateFixture"]
+        original = body_class._b2Body__CreateFixture
         self._count = 0
 
         def create_fixture(body: Any, definition: Any) -> Any:
@@ -81,7 +83,7 @@ class Box2DFixtures(Allowance):
         return float(self._count * self._BYTES)
 
     def close(self) -> None:
-        self._body_class._b2Body__CreateFixture = self._original
+        self._body_class._b2Body__CreateFixture = self._replaced
 
 
 def open_allowances() -> list[Allowance]:
@@ -93,6 +95,6 @@ def open_allowances() -> list[Allowance]:
         if monitors:
             found.append(MonitorEpisodes(monitors))
     body_class = getattr(sys.modules.get("Box2D"), "b2Body", None)
-    if hasattr(body_class, "_b2Body__CreateFixture"):
+    if body_class is not None and "_b2Body__CreateFixture" in vars(body_class):
         found.append(Box2DFixtures(body_class))
     return found

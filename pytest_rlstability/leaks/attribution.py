@@ -111,7 +111,7 @@ def _investigate_memory(check: LeakCheck, memory: list[Watched], finding: Findin
     window = yield from _watch_window(check, laps)
     finding.python_bytes_per_lap = window.bytes_per_lap
     _explain_python(window, finding)
-    if native and not window.explains(native[0].judgement.per_lap) and check.seconds_left > 0:
+    if native and window.traced and not window.explains(native[0].judgement.per_lap) and check.seconds_left > 0:
         yield from _investigate_native(check, native[0], window, finding)
 
 
@@ -126,6 +126,7 @@ class Window:
     grown: list[Grower]
     holding: list[Grower]
     """Those among them that keep what the first line allocates."""
+    traced: bool = True
 
     @property
     def bytes_per_lap(self) -> float:
@@ -148,7 +149,7 @@ def _watch_window(check: LeakCheck, laps: int) -> Generator[int, None, Window]:
         traced_lap = max(time.perf_counter() - began, 1e-7)
         if 2 * FEWEST_TRACED * traced_lap > max(check.seconds_left, 2.0):
             gc.unfreeze()
-            return Window(1, [], Counter(), [], grown, [])  # no time to trace: the containers have to do
+            return Window(1, [], Counter(), [], grown, [], traced=False)  # no time to trace: the containers have to do
         laps = int(max(FEWEST_TRACED, min(laps, check.seconds_left / 4 / traced_lap)))
         tracemalloc.clear_traces()
         yield laps
@@ -259,7 +260,7 @@ def _explain_python(window: Window, finding: Finding) -> None:
     if grower is not None and path is not None:
         parts.append(f"held by {path} ({grower.kind}, {grower.per_lap:+.2g} items per lap)")
         finding.bounded = _bound(grower, path, window)
-    elif window.newborn:
+    elif window.newborn and window.lines:
         holder = _path_to_newborn(window)
         parts.append(f"held by {holder}" if holder else "no Python object refers to it: a reference native code lost")
     finding.answer = ", ".join(parts)

@@ -40,6 +40,7 @@ def conclude(check: LeakCheck) -> Generator[int, None, Outcome]:
     finding = (yield from investigate(check, suspects)) if _worth_a_look(check) else Finding()
     _acquit_bounded(check, finding)
     _acquit_within_limit(check, finding)
+    _acquit_arenas(check, finding)
     if check.leaks():
         return Outcome(verdict=verdict(check, finding))
     if check.undecided():
@@ -84,6 +85,15 @@ def _acquit_within_limit(check: LeakCheck, finding: Finding) -> None:
         _acquit(
             [entry for entry in check.watched if entry.signal.name in ("python", "objects")], "clean", "within limit"
         )
+
+
+def _acquit_arenas(check: LeakCheck, finding: Finding) -> None:
+    """Python maps the arenas for its small objects itself: such growth is judged by the blocks in them."""
+    states = {entry.signal.name: entry.judgement for entry in check.watched}
+    if "python" not in states or states["python"].growing or "mappings" not in states:
+        return
+    if (finding.python_bytes_per_lap or 0.0) >= 0.5 * states["mappings"].per_lap:
+        _acquit([entry for entry in check.watched if entry.signal.name == "mappings"], "clean", "Python's own arenas")
 
 
 def _acquit(entries: list[Watched], state: str, reason: str) -> None:

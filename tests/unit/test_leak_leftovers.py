@@ -1,0 +1,65 @@
+"""What a test leaves behind, in short texts."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import threading
+from multiprocessing import shared_memory
+
+import pytest
+
+from pytest_rlstability.leaks.leftovers import Leftovers
+
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
+
+
+def test_nothing_left() -> None:
+    before = Leftovers()
+    with open(os.devnull):
+        thread = threading.Thread(target=int)
+        thread.start()
+        thread.join()
+    subprocess.run(["true"], check=True)
+    assert before.since() == []
+
+
+def test_a_descriptor_is_told_with_its_target() -> None:
+    before = Leftovers()
+    descriptor = os.open(os.devnull, os.O_RDONLY)
+    try:
+        assert before.since() == [f"descriptor {descriptor} -> /dev/null"]
+    finally:
+        os.close(descriptor)
+
+
+def test_a_thread_is_told_by_its_name() -> None:
+    before, end = Leftovers(), threading.Event()
+    thread = threading.Thread(target=end.wait, name="capture-1")
+    thread.start()
+    try:
+        assert before.since() == ["thread capture-1"]
+    finally:
+        end.set()
+        thread.join()
+
+
+def test_a_process_is_told_by_its_command() -> None:
+    before = Leftovers()
+    process = subprocess.Popen(["sleep", "60"])
+    try:
+        assert before.since() == [f"process {process.pid}: sleep 60"]
+    finally:
+        process.kill()
+        process.wait()
+
+
+def test_shared_memory_is_told_by_its_name() -> None:
+    before = Leftovers()
+    segment = shared_memory.SharedMemory(create=True, size=64)
+    try:
+        assert f"shared memory {segment.name}" in before.since()
+    finally:
+        segment.close()
+        segment.unlink()

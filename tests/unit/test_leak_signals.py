@@ -1,0 +1,156 @@
+"""Each signal sees the thing it counts, and reading it leaves nothing behind."""
+
+from __future__ import annotations
+
+import gc
+import mmap
+import os
+import subprocess
+import sys
+import tempfile
+import threading
+from collections.abc import Callable, Iterator
+from multiprocessing import shared_memory
+
+import pytest
+
+from pytest_rlstability.signals.protocol import Signal
+from pytest_rlstability.signals.registry import CHARTED_ONLY, GROUPS, SIGNALS, expand, open_signals
+
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="Linux has all of them")
+
+
+@pytest.fixture
+def signals() -> Iterator[dict[str, Signal]]:
+    gc.collect()
+    opened, missing = open_signals()
+    assert missing == {}
+    yield {signal.name: signal for signal in opened}
+    for signal in opened:
+        signal.close()
+
+
+def open_descriptor() -> Callable[[], object]:
+    descriptor = os.open(os.devnull, os.O_RDONLY)
+    return lambda: os.close(descriptor)
+
+
+def start_thread() -> Callable[[], object]:
+    end = threading.Event()
+    thread = threading.Thread(target=end.wait)
+    thread.start()
+
+    def stop() -> None:
+        end.set()
+        thread.join()
+
+    return stop
+
+
+def start_process() -> Callable[[], object]:
+    process = subprocess.Popen(["sleep", "60"])
+
+    def stop() -> None:
+        process.kill()
+        process.wait()
+
+    return stop
+
+
+def leave_zombie() -> Callable[[], object]:
+    process = subprocess.Popen(["true"])
+    os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)
+    return process.wait
+
+
+def make_segment() -> Callable[[], object]:
+    segment = shared_memory.SharedMemory(create=True, size=64)
+
+    def remove() -> None:
+        segment.close()
+        segment.unlink()
+
+    return remove
+
+
+def make_file() -> Callable[[], object]:
+    descriptor, path = tempfile.mkstemp()
+    os.close(descriptor)
+    return lambda: os.unlink(path)
+
+
+def map_memory() -> Callable[[], object]:
+    return mmap.mmap(-1, 1 << 20, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS).close
+
+
+def keep_bytes() -> Callable[[], object]:
+    kept = [bytearray(100_000) for _ in range(50)]
+    return kept.clear
+
+
+def keep_objects() -> Callable[[], object]:
+    kept = [[number] for number in range(1000)]
+    return kept.clear
+
+
+@pytest.mark.parametrize(
+    ("name", "grow", "least"),
+    [
+        ("fds", open_descriptor, 1),
+        ("threads", start_thread, 1),
+        ("processes", start_process, 1),
+        ("zombies", leave_zombie, 1),
+        ("shm", make_segment, 1),
+        ("tempfiles", make_file, 1),
+        ("mappings", map_memory, 1 << 20),
+        ("malloc", keep_bytes, 5_000_000),
+        ("python", keep_objects, 900),
+        ("objects", keep_objects, 900),
+    ],
+)
+def test_a_signal_sees_what_it_counts(
+    signals: dict[str, Signal], name: str, grow: Callable[[], Callable[[], object]], least: float
+) -> None:
+    signal = signals[name]
+    before, known = signal.read(), signal.inventory()
+    give_back = grow()
+    try:
+        assert signal.read() - before >= least
+        if known or signal.exact:
+            assert set(signal.inventory()) - set(known)
+    finally:
+        give_back()
+
+
+def test_reading_is_not_growth(signals: dict[str, Signal]) -> None:
+    def read_all() -> None:
+        for signal in signals.values():
+            signal.read()
+
+    for _ in range(20):
+        read_all()
+    gc.collect()
+    before = sys.getallocatedblocks()
+    for _ in range(200):
+        read_all()
+    gc.collect()
+    assert sys.getallocatedblocks() - before < 60
+
+
+def test_empty_log_directories_of_sb3_are_a_habit_not_a_leak(tmp_path: object, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    signal = next(signal for signal in open_signals(["tempfiles"])[0] if signal.name == "tempfiles")
+    os.mkdir(f"{tmp_path}/SB3-2025-01-01")
+    assert signal.read() == 0
+    os.mkdir(f"{tmp_path}/rollouts")
+    assert signal.read() == 1
+
+
+def test_names_and_groups() -> None:
+    assert expand(["threads", "fds"]) == ("fds", "threads")
+    assert set(expand(["memory", "resources"])) == set(SIGNALS) - set(CHARTED_ONLY)
+    assert all(name in SIGNALS for names in GROUPS.values() for name in names)
+    with pytest.raises(ValueError, match="'heap' is not a signal"):
+        expand(["heap"])
+    with pytest.raises(ValueError, match="never judged"):
+        expand(["rss"])
