@@ -14,7 +14,6 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-
 import pytest
 
 from pytest_rlstability.beacon import Beacon, enter_test_process, install_beacon
@@ -26,6 +25,7 @@ from pytest_rlstability.isolation.output import restart_capture
 from pytest_rlstability.isolation.reporter import Reporter, silence_other_reporters
 from pytest_rlstability.isolation.wire import Address, Record, Wire, connect
 from pytest_rlstability.leaks.leftovers import Leftovers
+
 
 class Lifeline(Beacon):
     """The beacon of an isolated test: counters on the board, everything else over the wire."""
@@ -61,25 +61,35 @@ class Link:
 
 
 class Child:
-    """Runs jobs in this process until the one that ends it."""
+    """Runs jobs in a test's process until the one that ends it.
 
-    def __init__(self, session: pytest.Session, link: Link, directory: Path, *, hold: bool, finalizing: bool) -> None:
+    Made once; what it prepares then is inherited by every process the zygote forks. ``attach`` makes one of those, or
+    the spawned one itself, the process of a test.
+    """
+
+    def __init__(self, session: pytest.Session, directory: Path, *, hold: bool, finalizing: bool) -> None:
         self._session = session
-        self._wire = link.wire
-        self._slot = Board(directory).slot(link.serial)
-        self._slot.clear()
         self._directory = directory
+        self._hold = hold
         self._finalizing = finalizing
-        config = session.config
-        enter_test_process(config)
-        restart_capture(config, directory, link.serial)
-        self._faults = faults.Faults(link.fault_descriptor, hold=hold)
-        faults.follow_forks(directory, self._wire.drop)
-        faults.announce_threads(self._tell_thread)
-        workers.remember_ends()
+        self._board = Board(directory)
+        self._reporter = Reporter(session.config, directory)
+        enter_test_process(session.config)
         silence_other_reporters(session)
-        config.pluginmanager.register(Reporter(config, self._wire, self._slot, directory), "rlstability-reporter")
-        install_beacon(config, Lifeline(self._wire, self._slot))
+        session.config.pluginmanager.register(self._reporter, "rlstability-reporter")
+        workers.remember_ends()
+
+    def attach(self, link: Link) -> None:
+        """Become the test process with the link's serial number."""
+        self._wire = link.wire
+        self._slot = self._board.slot(link.serial)
+        self._slot.clear()
+        self._reporter.attach(self._wire, self._slot)
+        install_beacon(self._session.config, Lifeline(self._wire, self._slot))
+        restart_capture(self._session.config, self._directory, link.serial)
+        self._faults = faults.Faults(link.fault_descriptor, hold=self._hold)
+        faults.follow_forks(self._directory, self._wire.drop)
+        faults.announce_threads(self._tell_thread)
 
     def _tell_thread(self, ident: int, native_id: int, name: str) -> None:
         self._wire.send({"kind": "thread", "ident": ident, "native": native_id, "name": name})

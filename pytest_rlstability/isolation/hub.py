@@ -91,6 +91,13 @@ class Hub:
         for path in (process.stdout, process.stderr):
             path.unlink(missing_ok=True)
 
+    def listen_to(self, process: TestProcess) -> None:
+        """Take in the process's records as they come. Until then they wait for its end: most tests are over before
+        anybody could act on them, and every wake-up costs."""
+        wire = process.wire
+        if wire is not None and not wire.closed and wire.fileno() not in self._selector.get_map():
+            self._selector.register(wire, selectors.EVENT_READ, lambda: self._read_test(process, wire))
+
     def pump(self, timeout: float | None) -> None:
         for key, _ in self._selector.select(timeout):
             key.data()
@@ -176,7 +183,6 @@ class Hub:
         if process.brief is not None:
             wire.send(process.brief)
         self._hear_test(process, early)
-        self._selector.register(wire, selectors.EVENT_READ, lambda: self._read_test(process, wire))
 
     def _read_test(self, process: TestProcess, wire: Wire) -> None:
         self._hear_test(process, wire.drain())

@@ -40,11 +40,14 @@ def silence_other_reporters(session: pytest.Session) -> None:
 class Reporter:
     """Tells the supervisor each phase as it begins and each report as it is made."""
 
-    def __init__(self, config: pytest.Config, wire: Wire, slot: Slot, directory: Path) -> None:
+    def __init__(self, config: pytest.Config, directory: Path) -> None:
         self._config = config
+        self._directory = directory
+
+    def attach(self, wire: Wire, slot: Slot) -> None:
+        """Speak for the process at the other end of *wire*."""
         self._wire = wire
         self._slot = slot
-        self._directory = directory
 
     @pytest.hookimpl(wrapper=True, tryfirst=True)
     def pytest_runtest_setup(self) -> Generator[None, object, object]:

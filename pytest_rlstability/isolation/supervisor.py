@@ -18,6 +18,8 @@ from pytest_rlstability.isolation.output import read_output
 from pytest_rlstability.isolation.watch import Watch
 from pytest_rlstability.isolation.wire import Record
 
+_SHORT_TEST = 0.02
+"""Seconds a test has to end by itself before anything it says is listened to."""
 _QUIET = 0.1
 """Seconds without a further byte after which a dump is taken as complete."""
 _FIRST_WORD = 2.0
@@ -50,7 +52,12 @@ class Supervisor:
                 run.stdout, run.stderr = read_output(process.stdout), read_output(process.stderr)
 
     def _wait(self, nursery: Nursery, process: TestProcess, run: Run, watches: Sequence[Watch]) -> None:
+        if run.shared:
+            self._hub.listen_to(process)
+        else:
+            self._hub.wait_until(lambda: process.exit is not None or bool(process.fault), _SHORT_TEST)
         while not self._over(process, run):
+            self._hub.listen_to(process)
             if process.fault:
                 self._take_crash(nursery, process, run)
                 return

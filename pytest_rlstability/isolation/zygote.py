@@ -79,6 +79,7 @@ class _Zygote:
         os.setsid()
         signal.signal(signal.SIGINT, signal.SIG_IGN)
         forget_inherited_exits()
+        self._child = Child(self._session, self._directory, hold=self._hold, finalizing=False)
         self._collecting = gc.isenabled()
         gc.disable()
         gc.freeze()
@@ -100,10 +101,10 @@ class _Zygote:
             exercise_native_threads()
             return
         link = Link.open(self._hub, self._token, order["serial"])
-        child = Child(self._session, link, self._directory, hold=self._hold, finalizing=False)
+        self._child.attach(link)
         if self._collecting:
             gc.enable()
-        child.work(lambda index: self._session.items[int(str(index))])
+        self._child.work(lambda index: self._session.items[int(str(index))])
 
 
 def exercise_native_threads() -> None:
