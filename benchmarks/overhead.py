@@ -110,7 +110,11 @@ class Bench:
         for count in (2, 8):
             files[count] = self.directory / f"test_spawn_{count}.py"
             files[count].write_text(imports + TEST.format(count=count))
-        bare = [sys.executable, "-c", f"import pytest, psutil, pytest_timeout, pytest_rlstability.isolation.child\n{imports}"]
+        bare = [
+            sys.executable,
+            "-c",
+            f"import pytest, psutil, pytest_timeout, pytest_rlstability.isolation.child\n{imports}",
+        ]
         ours, floor = [], []
         for _ in range(rounds):
             took = {count: seconds([*command, str(files[count])], self.environment, self.directory) for count in files}
@@ -127,7 +131,9 @@ def compare(bench: Bench, rounds: int) -> bool:
         ours, forked, group = added["ours"], added["pytest-forked"], added["ours, --rl-group=module"]
         bare = cost["bare fork"]
         limit = 0.8 if name == "bare" else 0.75
-        print(f"{name}: ms added per empty test: ours {ours:.2f}, pytest-forked {forked:.2f}, bare fork+wait {bare:.2f}")
+        print(
+            f"{name}: ms added per empty test: ours {ours:.2f}, pytest-forked {forked:.2f}, bare fork+wait {bare:.2f}"
+        )
         checks = {
             f"ours / pytest-forked = {ours / forked:.2f} (<= {limit})": ours / forked <= limit,
             f"--rl-group=module {group:.2f} ms (<= 0.5)": group <= 0.5,
@@ -146,7 +152,18 @@ def compare(bench: Bench, rounds: int) -> bool:
 def flat(directory: Path) -> None:
     (directory / "flat_plugin.py").write_text(FLAT_PLUGIN)
     (directory / "test_many.py").write_text(TEST.format(count=10_000))
-    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "flat_plugin", "-s", "--rl-stability"]
+    command = [
+        sys.executable,
+        "-m",
+        "pytest",
+        "-q",
+        "-p",
+        "no:cacheprovider",
+        "-p",
+        "flat_plugin",
+        "-s",
+        "--rl-stability",
+    ]
     environment = {**os.environ, "PYTHONPATH": str(directory)}
     output = subprocess.run([*command, "test_many.py"], cwd=directory, env=environment, capture_output=True, text=True)
     print("\n".join(line for line in output.stdout.splitlines() if "tests  pytest" in line or "passed" in line))

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
-import pytest
+from _pytest.outcomes import Failed
 
 Word = Literal["CRASH", "LEAK", "STALL", "FLAKY"]
 Fact = str | int | float
@@ -64,7 +64,7 @@ class Verdict:
         )
 
 
-class VerdictFailure(pytest.fail.Exception):
+class VerdictFailure(Failed):
     """Raised inside a test to fail it with a verdict; an ordinary pytest failure to everyone else."""
 
     def __init__(self, verdict: Verdict) -> None:

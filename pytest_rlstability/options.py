@@ -42,7 +42,12 @@ def add_options(parser: pytest.Parser) -> None:
     parser.addini("rl_stability", switch, type="bool", default=False)
     for name, metavar, text, default in (
         ("scope", "all|marked", "isolate every test, or only those with an rl_* (or forked) marker", "all"),
-        ("backend", "|".join(BACKENDS), "how a test gets its process; auto: zygote where fork is safe, else spawn", "auto"),
+        (
+            "backend",
+            "|".join(BACKENDS),
+            "how a test gets its process; auto: zygote where fork is safe, else spawn",
+            "auto",
+        ),
         ("group", "|".join(GROUPS), "the unit that gets a process of its own", "test"),
         ("stall-after", "60s", "fail an isolated test after this long without progress; 0: never", "60s"),
         ("leak-budget", "30s", "wall time one leak check may take before it answers 'undecided'", "30s"),

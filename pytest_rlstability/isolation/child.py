@@ -155,7 +155,6 @@ class Child:
                 stream.flush()
         self._wire.send({"kind": "clean"})
 
-
     def _tell_leftovers(self, before: Leftovers) -> None:
         if left := before.since():
             self._wire.send({"kind": "leftovers", "what": left})
@@ -182,5 +181,3 @@ def limit_memory(size: int | None) -> None:
         resource.setrlimit(resource.RLIMIT_DATA, (data + size, resource.RLIM_INFINITY))
     except (ImportError, OSError, ValueError, StopIteration):
         return
-
-

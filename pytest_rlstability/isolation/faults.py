@@ -84,6 +84,8 @@ def follow_forks(directory: Path, cut_off: Callable[[], None]) -> None:
 
     def in_child() -> None:
         cut_off()
+        # Off first: faulthandler installs its handlers only when it believes that they are not there.
+        faulthandler.disable()
         kernel.default_fatal_signals()
         path = worker_faults_path(directory, os.getpid())
         with suppress(OSError):

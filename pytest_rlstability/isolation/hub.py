@@ -225,4 +225,3 @@ class Hub:
             self._selector.unregister(connection)  # type: ignore[arg-type]
         except (KeyError, ValueError):
             return
-

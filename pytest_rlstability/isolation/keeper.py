@@ -96,9 +96,7 @@ class Keeper:
         del self._wards[ward.serial]
         status, peak = _reap(ward.pid)
         leftovers = self._clear_up(ward)
-        self._wire.send(
-            {"kind": "exit", "serial": ward.serial, "status": status, "peak": peak, "leftovers": leftovers}
-        )
+        self._wire.send({"kind": "exit", "serial": ward.serial, "status": status, "peak": peak, "leftovers": leftovers})
 
     def _clear_up(self, ward: _Ward) -> list[str]:
         """End what the dead test left running, and name it."""
@@ -214,8 +212,14 @@ def greet_hub(hub: Address, token: str) -> Wire:
 def spawn(order: Record) -> int:
     """The spawn backend's birth: a fresh interpreter that will ask the hub for its brief."""
     process = subprocess.Popen(
-        [order["python"], "-m", "pytest_rlstability.isolation.spawned", json.dumps(order["hub"]), order["token"],
-         str(order["serial"])],
+        [
+            order["python"],
+            "-m",
+            "pytest_rlstability.isolation.spawned",
+            json.dumps(order["hub"]),
+            order["token"],
+            str(order["serial"]),
+        ],
         env=order["environment"],
         cwd=order["directory"],
         start_new_session=True,

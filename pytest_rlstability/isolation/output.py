@@ -7,8 +7,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any
 
+import _pytest.capture
 import pytest
-from _pytest import capture as pytest_capture
 
 KEPT_BYTES = 256 * 1024
 """How much of the head and how much of the tail of one captured stream is kept in a report."""
@@ -46,12 +46,12 @@ def _temporary_files_at(paths: tuple[Path, Path]) -> Iterator[None]:
     def named_file(*_: object, **__: object) -> IO[Any]:
         return open(next(waiting), "w+b", buffering=0)
 
-    original = pytest_capture.TemporaryFile
-    pytest_capture.TemporaryFile = named_file  # type: ignore[assignment]
+    module: Any = _pytest.capture
+    original, module.TemporaryFile = module.TemporaryFile, named_file
     try:
         yield
     finally:
-        pytest_capture.TemporaryFile = original
+        module.TemporaryFile = original
 
 
 @contextmanager

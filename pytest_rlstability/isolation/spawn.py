@@ -87,4 +87,3 @@ def _arguments(config: pytest.Config) -> list[str]:
 def _basetemp(config: pytest.Config) -> str | None:
     factory = getattr(config, "_tmp_path_factory", None)
     return None if factory is None else str(factory.getbasetemp())
-

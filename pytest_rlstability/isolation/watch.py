@@ -44,7 +44,9 @@ class HardLimit:
         if spent < self._limit + self._grace:
             self.due = time.monotonic() + max(0.05, self._limit + self._grace - spent)
             return None
-        return Killed("timeout", f"over its timeout of {format_duration(self._limit)}", self._limit, self._evidence(process))
+        return Killed(
+            "timeout", f"over its timeout of {format_duration(self._limit)}", self._limit, self._evidence(process)
+        )
 
     def _evidence(self, process: TestProcess) -> dict[str, object]:
         """What it does when nothing else has called it a standstill: slow, as long as it moves at all."""

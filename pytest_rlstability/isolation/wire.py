@@ -121,4 +121,5 @@ def connect(address: Address) -> socket.socket:
         connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         connection.connect(address)
         return connection
-    return socket.create_connection(tuple(address))
+    host, port = address
+    return socket.create_connection((host, port))

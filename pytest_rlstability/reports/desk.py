@@ -79,7 +79,7 @@ class Desk:
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
         if self._log is not None and self._log.trouble:
             terminalreporter.write_line(f"rl-stability: {self._log.trouble}", red=True)
-        for line in self._tally.left_lines():
-            terminalreporter.write_line(f"rl-stability: {line}")
+        for left in self._tally.left_lines():
+            terminalreporter.write_line(f"rl-stability: {left}")
         if line := self._tally.line():
             terminalreporter.write_line(line)

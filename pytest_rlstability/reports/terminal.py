@@ -50,7 +50,9 @@ class Tally:
             if verdict := known.get("verdict"):
                 self.verdicts[verdict["word"]] += 1
             elif left := known.get("left_behind"):
-                self._left.append(f"{report.nodeid} left behind: {', '.join(left[:4])}{' ...' if len(left) > 4 else ''}")
+                self._left.append(
+                    f"{report.nodeid} left behind: {', '.join(left[:4])}{' ...' if len(left) > 4 else ''}"
+                )
 
     def left_lines(self) -> list[str]:
         """A line for each test that left something behind without being asked about it."""

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 from _pytest._code.code import ExceptionChainRepr, ReprEntryNative, ReprFileLocation, ReprTraceback
 
-from pytest_rlstability.evidence.machine import platform_line, versions_line
 from pytest_rlstability.events import Verdict, VerdictFailure
+from pytest_rlstability.evidence.machine import platform_line, versions_line
 from pytest_rlstability.options import settings_of
 from pytest_rlstability.reports.reproduce import reproduce_command
 

@@ -26,6 +26,8 @@ def judge_crash(run: Run) -> Verdict | None:
         return None
     if not run.passed_the_rule:
         return _process_died(run)
+    if any("verdict" in report.get("rl_stability", {}) for report in run.reports):
+        return None  # the test has said itself what is wrong
     if _failed(run) and run.dead_workers:
         return _worker_died(run)
     if run.memory_limit is not None and _raised_memory_error(run):
@@ -91,8 +93,12 @@ def _over_the_cap(run: Run) -> Verdict:
             ("The test failed with", _first_failure(run)),
             ("Process", process_text(run)),
         ),
-        facts={"signal": "MemoryError", "signature": signature("out of memory", run.phase, ()), **shared_facts(run),
-               "phase": _failed_phase(run)},
+        facts={
+            "signal": "MemoryError",
+            "signature": signature("out of memory", run.phase, ()),
+            **shared_facts(run),
+            "phase": _failed_phase(run),
+        },
     )
 
 

@@ -543,6 +543,8 @@ def test_hooks_of_the_users_conftest_run_once_per_report(run_pytest):
 
 
 def test_durations_are_the_tests_own(run_pytest):
-    outcome = run_pytest("import time\ndef test_a(): time.sleep(0.3)\ndef test_b(): time.sleep(0.3); __import__('os').abort()\n")
-    assert 0.3 <= outcome.seconds["test_a"]
-    assert 0.3 <= outcome.seconds["test_b"]
+    outcome = run_pytest(
+        "import time\ndef test_a(): time.sleep(0.3)\ndef test_b(): time.sleep(0.3); __import__('os').abort()\n"
+    )
+    assert outcome.seconds["test_a"] >= 0.3
+    assert outcome.seconds["test_b"] >= 0.3

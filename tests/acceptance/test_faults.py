@@ -220,7 +220,8 @@ def _with_tools(run_pytest, scripts: dict[str, str]) -> str:
         (tools / name).chmod(0o755)
     run_pytest.write("test_it.py", "import ctypes\ndef test_it(): ctypes.string_at(0)\n")
     run_pytest.write(
-        "conftest.py", f"from pytest_rlstability.evidence import native\nnative.sysconfig.get_path = lambda name: {str(tools)!r}\n"
+        "conftest.py",
+        f"from pytest_rlstability.evidence import native\nnative.sysconfig.get_path = lambda name: {str(tools)!r}\n",
     )
     environment = {**os.environ, "PATH": str(tools)}
     command = [sys.executable, "-m", "pytest", "--rl-stability"]

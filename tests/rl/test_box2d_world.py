@@ -297,9 +297,7 @@ def test_a_locked_world_is_explained(box2d_world: WorldFactory, attempt: str) ->
     world = box2d_world(gravity=(0, -10), contactListener=Listener())
     lay_ground(world)
     drop_ball(world)
-    with pytest.raises(
-        WorldLockedError, match=rf"{attempt} inside world.Step, at .*box2d_world.py.* in BeginContact"
-    ):
+    with pytest.raises(WorldLockedError, match=rf"{attempt} inside world.Step, at .*box2d_world.py.* in BeginContact"):
         step(world)
 
 
