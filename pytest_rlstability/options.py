@@ -45,7 +45,7 @@ def add_options(parser: pytest.Parser) -> None:
         (
             "backend",
             "|".join(BACKENDS),
-            "how a test gets its process; auto: zygote where fork is safe, else spawn",
+            "how a test gets its process; auto: zygote if fork is safe, else spawn",
             "auto",
         ),
         ("group", "|".join(GROUPS), "the unit that gets a process of its own", "test"),

@@ -24,8 +24,8 @@ def forget_inherited_exits() -> None:
     # The next finalizer made puts itself into atexit anew.
     weakref.finalize._registered_with_atexit = False  # type: ignore[attr-defined]
     if util := sys.modules.get("multiprocessing.util"):
-        sys.modules["multiprocessing.process"]._children.clear()  # type: ignore[attr-defined]
-        atexit.register(util._exit_function)  # type: ignore[attr-defined]
+        sys.modules["multiprocessing.process"]._children.clear()
+        atexit.register(util._exit_function)
 
 
 def drop_references(item: pytest.Item) -> None:

@@ -45,8 +45,8 @@ class _Ward:
 class Keeper:
     """Serves orders from the supervisor until its end of the wire closes; then ends everything and returns.
 
-    Orders: ``{"do": "bear", "serial": n, ...}``, ``{"do": "end", "serial": n}``, and at last ``{"do": "leave"}``: without
-    it the wire closed because pytest was killed, and its files are ours to remove. Answers: ``{"kind": "born"}``
+    Orders: ``{"do": "bear", "serial": n, ...}``, ``{"do": "end", "serial": n}``, and at last ``{"do": "leave"}``;
+    when the wire closes without it, pytest was killed, and its files are ours to remove. Answers: ``{"kind": "born"}``
     and, when a process has ended and what it left is gone, ``{"kind": "exit", "status", "peak", "leftovers"}``.
     """
 

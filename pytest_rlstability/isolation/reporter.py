@@ -83,7 +83,7 @@ def flatten_report(config: pytest.Config, report: pytest.TestReport) -> Record:
     data["user_properties"] = [(str(name), _json_value(value, str)) for name, value in report.user_properties]
     if "_subtest.context" in data:
         # pytest sends its arguments as text, for serializers that know less than JSON.
-        data["_subtest.context"]["kwargs"] = dict(report.context.kwargs)  # type: ignore[attr-defined]
+        data["_subtest.context"]["kwargs"] = dict(report.context.kwargs)
     data["sections"] = [(str(title), shorten(str(text))) for title, text in report.sections]
     return {key: _json_value(value, printable) for key, value in data.items()}
 

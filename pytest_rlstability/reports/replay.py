@@ -27,10 +27,7 @@ def replay(item: pytest.Item, run: Run, verdict: Verdict | None, settings: Setti
     """The reports of *run*, with *verdict* in the place of the test's own outcome; warnings and the like are told
     at once, the reports are the caller's to log."""
     reports = [revive_report(item.config, data) for data in run.reports]
-    if verdict is None:
-        reports = _bring_verdict_home(reports)
-    else:
-        reports = _with_verdict(item, run, verdict, reports)
+    reports = _bring_verdict_home(reports) if verdict is None else _with_verdict(item, run, verdict, reports)
     known = stability_of(reports[-1])
     for report in reports:
         known.update(getattr(report, "rl_stability", {}))
@@ -39,7 +36,7 @@ def replay(item: pytest.Item, run: Run, verdict: Verdict | None, settings: Setti
     known.update(seed=run.seed, backend=run.backend, own_process=run.exit is not None)
     if run.left_behind:
         known["left_behind"] = run.left_behind
-    reports[-1].user_properties += junit_properties(known)  # type: ignore[arg-type]
+    reports[-1].user_properties += junit_properties(known)
     _replay_side_effects(item, run)
     return reports
 
