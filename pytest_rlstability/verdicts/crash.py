@@ -106,7 +106,7 @@ def signature(cause: str, phase: str, frames: Sequence[Frame]) -> str:
     """A name for this kind of crash that stays the same from run to run and machine to machine.
 
     >>> signature("SIGSEGV", "call", [Frame("/a/env.py", 7, "step"), Frame("/a/test_env.py", 3, "test_env")])
-    'SIGSEGV call step<test_env 6b8e9c7b'
+    'SIGSEGV call step<test_env f7d5d165'
     """
     top = list(frames)[:3]
     chain = "<".join(frame.function for frame in top)

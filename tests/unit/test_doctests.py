@@ -1,0 +1,17 @@
+"""The examples in the docstrings are true."""
+
+from __future__ import annotations
+
+import doctest
+from importlib import import_module
+
+import pytest
+
+
+@pytest.mark.parametrize(
+    "name", ["units", "isolation.board", "evidence.stacks", "evidence.native", "verdicts.crash", "verdicts.leak"]
+)
+def test_docstring_examples(name):
+    result = doctest.testmod(import_module(f"pytest_rlstability.{name}"))
+    assert result.failed == 0
+    assert result.attempted > 0 or name == "verdicts.leak"

@@ -1,0 +1,92 @@
+"""Texts that faulthandler, pystack and gdb wrote, read back."""
+
+from __future__ import annotations
+
+from pytest_rlstability.evidence.native import NativeThread, _parse_gdb, _parse_pystack
+from pytest_rlstability.evidence.stacks import parse_dump
+
+DUMP = """Fatal Python error: Segmentation fault
+
+Thread 0x00007f0000000001 (most recent call first):
+  File "/usr/lib/python3.11/threading.py", line 327 in wait
+  File "/game/capture.py", line 12 in loop
+  File "/usr/lib/python3.11/threading.py", line 1045 in _bootstrap_inner
+  File "/usr/lib/python3.11/threading.py", line 1002 in _bootstrap
+
+Current thread 0x00007f0000000002 (most recent call first):
+  File "/venv/lib/python3.11/site-packages/torch/nn/modules/linear.py", line 20 in forward
+  File "/game/policy.py", line 40 in make_policy
+  File "/game/test_policy.py", line 9 in test_policy
+  File "/venv/lib/python3.11/site-packages/_pytest/python.py", line 187 in pytest_pyfunc_call
+  File "/venv/lib/python3.11/site-packages/pluggy/_callers.py", line 121 in _multicall
+
+Extension modules: numpy.core._multiarray_umath, torch._C (total: 2)
+"""
+
+
+def test_a_crash_dump():
+    dump = parse_dump(DUMP, {0x7F0000000001: "capture-1", 0x7F0000000002: "MainThread"})
+    assert dump.signal == "SIGSEGV"
+    assert dump.extensions == ("numpy.core._multiarray_umath", "torch._C")
+    assert [thread.name for thread in dump.threads] == ["MainThread", "capture-1"], "the crashed one first"
+    assert dump.crashed is dump.threads[0]
+    assert [frame.function for frame in dump.threads[0].own_frames] == ["forward", "make_policy", "test_policy"]
+    assert [frame.is_users for frame in dump.threads[0].own_frames] == [False, True, True]
+    assert [frame.function for frame in dump.threads[1].own_frames] == ["wait", "loop"]
+
+
+def test_a_dump_that_was_asked_for_has_no_crash():
+    dump = parse_dump(DUMP.partition("\n\n")[2])
+    assert dump.signal == ""
+    assert dump.crashed is None
+    assert len(dump.threads) == 2
+
+
+def test_text_cut_short_or_foreign():
+    assert parse_dump("") == parse_dump("no dump at all")
+    cut = parse_dump(DUMP[: DUMP.index("line 40")])
+    assert [len(thread.frames) for thread in cut.threads] == [1, 4]
+
+
+PYSTACK = """Traceback for thread 11 (python) [] (most recent call last):
+    (C) File "./nptl/pthread_create.c", line 442, in start_thread (/lib/libc.so.6)
+    (Python) File "/game/capture.py", line 12, in loop
+        self.wait()
+    (C) File "./nptl/futex-internal.c", line 57, in __futex_abstimed_wait (inlined) (/lib/libc.so.6)
+
+Traceback for thread 10 (python) [Has the GIL] (most recent call last):
+    (C) File "Modules/main.c", line 734, in Py_BytesMain (/lib/libpython3.11.so.1.0)
+    (Python) File "/venv/site-packages/_pytest/python.py", line 187, in pytest_pyfunc_call
+        testfunction()
+    (Python) File "/game/test_it.py", line 3, in test_it
+        step()
+    (C) File "???", line 0, in ffi_call (/usr/lib/libffi.so.8.1.2)
+    (C) File "game.c", line 40, in step (/game/_game.so)
+    (C) File "???", line 0, in __restore_rt (/lib/libc.so.6)
+    (C) File "pause.c", line 29, in pause (/lib/libc.so.6)
+"""
+
+GDB = """
+Thread 2 (Thread 0x7f32589386c0 (LWP 11) "capture"):
+#0  0x00007f325a928fa8 in accept4 (fd=13, addr=..., flags=524288) at ../sysdeps/unix/accept4.c:31
+Thread 1 (Thread 0x7f325b017b80 (LWP 10) "python"):
+#0  0x00007f325a8f1df2 in __libc_pause () at pause.c:29
+#1  <signal handler called>
+#2  step (world=0x0) at game.c:40
+#3  0x00007f325a268b0d in ffi_call () from /lib/x86_64-linux-gnu/libffi.so.8
+#4  0x00007f272fd9c3 in _PyEval_EvalFrameDefault (tstate=<optimized out>) at Python/ceval.c:4769
+"""
+
+
+def test_pystack_and_gdb_tell_the_same_story():
+    for parse, text, library in ((_parse_pystack, PYSTACK, "libffi.so.8.1.2"), (_parse_gdb, GDB, "libffi.so.8")):
+        threads = list(parse(text))
+        assert [thread.crashed for thread in threads] == [False, True]
+        lines = [line.strip() for line in threads[1].render().splitlines()]
+        assert lines[1:3] == ["step at game.c:40", f"ffi_call at {library}"]
+        assert not any("_PyEval" in line or "_pytest" in line or "pause" in line for line in lines)
+
+
+def test_a_thread_that_only_pytest_runs_still_shows_something():
+    thread = NativeThread("thread 1 (x)", ["pytest_pyfunc_call at /site-packages/_pytest/python.py:1 [Python]"])
+    assert len(thread.render().splitlines()) == 2
