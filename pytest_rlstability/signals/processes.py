@@ -33,7 +33,7 @@ def parents_and_states() -> dict[int, tuple[int, str]]:
 class Picture:
     """The last look through ``/proc``: the three signals of one sample share it."""
 
-    valid_for = 0.005
+    valid_for = 0.0005
 
     def __init__(self) -> None:
         self._taken_at = (0, 0.0)
