@@ -17,6 +17,7 @@ pytest_plugins: list[str] = [
     "pytest_rlstability.fixtures.progress",
     "pytest_rlstability.fixtures.laps",
     "pytest_rlstability.fixtures.probe",
+    "pytest_rlstability.fixtures.locks",
     "pytest_rlstability.fixtures.proxy",
     "pytest_rlstability.fixtures.vec_env",
     "pytest_rlstability.fixtures.pyboy",

@@ -1,0 +1,213 @@
+"""What is known of every lock and every thread that takes one.
+
+``Threads.me`` is the calling thread's record; a ``LockRecord`` says who took its lock last, and where. Both are
+plain stores on the way of an uncontended lock; everything else here runs when a thread has to wait, when it takes a
+second lock on top of a first, or when somebody asks.
+"""
+
+from __future__ import annotations
+
+import itertools
+import threading
+import weakref
+from _thread import get_ident, get_native_id
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from types import CodeType
+from typing import Any
+
+from pytest_rlstability.locks.names import assigned_name, place_text
+from pytest_rlstability.locks.order import Edge, Inversion, note_order
+from pytest_rlstability.locks.waits import Waits
+
+Say = Callable[[str, Mapping[str, object]], None]
+Site = tuple[CodeType, int]
+
+_PARTS = {"not_empty": " for an item", "not_full": " for room", "all_tasks_done": " for its tasks"}
+"""Of a queue: the conditions it is made of, as what one waits for."""
+
+_serials = itertools.count(1)
+
+
+class Place:
+    """A line that makes locks: they share a name and statistics, so that a thousand short-lived ones cost no more."""
+
+    __slots__ = ("_name", "_number", "kind", "part", "site", "waits", "worst")
+
+    def __init__(self, kind: str, part: str, site: Site) -> None:
+        self.kind = kind
+        self.part = part
+        self.site = site
+        self.waits = Waits()
+        self.worst = ""
+        self._number = 0
+        self._name: str | None = None
+
+    @property
+    def name(self) -> str:
+        """What the lock was assigned to; its kind and line when it was not."""
+        if self._name is None:
+            self._name = assigned_name(*self.site) or f"{self.kind} of {self.text}"
+        return self._name
+
+    @property
+    def text(self) -> str:
+        return place_text(*self.site)
+
+    def next_number(self) -> int:
+        self._number += 1
+        return self._number
+
+
+class LockRecord:
+    """One lock. ``owner``, ``code`` and ``at`` are of the last to take it, and mean nothing once it is free."""
+
+    __slots__ = ("__weakref__", "at", "code", "followers", "mine", "number", "owner", "place", "serial", "wrapper")
+
+    def __init__(self, place: Place, mine: Callable[[], bool]) -> None:
+        self.owner: ThreadRecord | None = None
+        self.code: CodeType | None = None
+        self.at = 0
+        self.place = place
+        self.mine = mine
+        self.number = place.next_number()
+        self.serial = next(_serials)
+        self.followers: dict[int, Edge] = {}
+        self.wrapper: Callable[[], Any] = _nobody
+
+    @property
+    def label(self) -> str:
+        """``frame_lock``; ``frame_lock#2`` for the second made on that line; ``event ready``, ``queue frames``."""
+        name = self.place.name if self.number == 1 else f"{self.place.name}#{self.number}"
+        kind = "" if self.place.kind in ("Lock", "RLock") else f"{self.place.kind.lower()} "
+        return f"{kind}{name}{_PARTS.get(self.place.part, '')}"
+
+    @property
+    def taken_at(self) -> str:
+        return "" if self.code is None else place_text(self.code, self.at)
+
+
+def _nobody() -> None:
+    return None
+
+
+class ThreadEnd(LockRecord):
+    """The end of a thread that another one joins: held, as it were, by the thread itself."""
+
+    __slots__ = ("_thread",)
+
+    def __init__(self, thread: str, place: Place) -> None:
+        super().__init__(place, bool)
+        self._thread = thread
+
+    @property
+    def label(self) -> str:
+        return f"the end of thread {self._thread}"
+
+
+class ThreadRecord:
+    """One thread: what it holds, and what it waits for."""
+
+    __slots__ = ("__weakref__", "_name", "held", "ident", "last", "native", "waiting")
+
+    def __init__(self) -> None:
+        self.ident = get_ident()
+        self.native = get_native_id()
+        self.last: LockRecord | None = None
+        self.held: list[LockRecord] = []
+        self.waiting: Waiting | None = None
+        self._name = f"0x{self.ident:x}"
+
+    @property
+    def name(self) -> str:
+        """Its name now, or the last one known."""
+        thread = threading._active.get(self.ident)  # type: ignore[attr-defined]
+        if thread is not None:
+            self._name = thread.name
+        return self._name
+
+    def holding(self) -> list[LockRecord]:
+        """What this thread, which must be the caller, holds now: a release leaves no note, so ask each lock."""
+        return [lock for lock in self.held if lock.owner is self and lock.mine()]
+
+
+@dataclass(frozen=True)
+class Waiting:
+    """A thread waits for a lock since then."""
+
+    lock: LockRecord
+    site: Site
+    since: float
+
+
+class Threads(threading.local):
+    """``threads.me``: the calling thread's record, made when it is first asked for."""
+
+    def __init__(self) -> None:
+        self.me = ThreadRecord()
+        book.threads.add(self.me)
+
+
+@dataclass
+class Book:
+    """Everything noted since ``rl_locks`` began."""
+
+    say: Say = lambda kind, record: None  # noqa: E731 (nobody listens yet)
+    places: dict[tuple[str, str, CodeType, int], Place] = field(default_factory=dict)
+    inversions: dict[frozenset[str], Inversion] = field(default_factory=dict)
+    threads: weakref.WeakSet[ThreadRecord] = field(default_factory=weakref.WeakSet)
+
+    def clear(self) -> None:
+        self.places.clear()
+        self.inversions.clear()
+
+    def place(self, kind: str, part: str, site: Site) -> Place:
+        key = (kind, part, *site)
+        if key not in self.places:
+            self.places[key] = Place(kind, part, site)
+        return self.places[key]
+
+    def taken(self, me: ThreadRecord, lock: LockRecord, site: Site, *, ordered: bool) -> None:
+        """*me* took *lock*, after another one than last time. A lock that was only tried for, or for a limited
+        time, cannot be what a deadlock hangs on: it does not count as *ordered* after those held."""
+        held = [other for other in me.held if other is not lock and other.owner is me and other.mine()]
+        if held and ordered:
+            for inversion in note_order(held, lock, site, me.name):
+                self.inversions.setdefault(inversion.key, inversion)
+        held.append(lock)
+        me.held = held
+        me.last = lock
+
+    def tell_wait(self, me: ThreadRecord, lock: LockRecord, site: Site, *, endless: bool, on: ThreadRecord | None) -> None:
+        """*me* has waited for a while, and is about to block."""
+        self.say(
+            "lock",
+            {
+                "event": "waits",
+                "thread": me.ident,
+                "native": me.native,
+                "name": me.name,
+                "lock": lock.serial,
+                "what": lock.label,
+                "site": place_text(*site),
+                "endless": endless,
+                "holds": [[held.label, held.taken_at] for held in me.holding()],
+                **self._owner(lock, on),
+            },
+        )
+
+    def tell_owner(self, lock: LockRecord) -> None:
+        """*lock*, which others have waited for long, was taken by yet another thread."""
+        self.say("lock", {"event": "taken", "lock": lock.serial, **self._owner(lock, lock.owner)})
+
+    def tell_done(self, me: ThreadRecord) -> None:
+        self.say("lock", {"event": "done", "thread": me.ident})
+
+    def _owner(self, lock: LockRecord, owner: ThreadRecord | None) -> dict[str, object]:
+        if owner is None:
+            return {"owner": None, "owner_name": "", "owner_site": ""}
+        return {"owner": owner.ident, "owner_name": owner.name, "owner_site": lock.taken_at}
+
+
+book = Book()
+threads = Threads()

@@ -1,0 +1,89 @@
+"""In which order locks are taken, and whether two threads could lock each other out by it."""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from types import CodeType
+from typing import TYPE_CHECKING
+
+from pytest_rlstability.locks.names import place_text
+
+if TYPE_CHECKING:
+    from pytest_rlstability.locks.book import LockRecord
+
+_LONGEST_CYCLE = 8
+
+
+class Edge:
+    """One lock was taken while another was held: by whom, where, and under which further locks every time."""
+
+    __slots__ = ("first", "gates", "second", "second_lock", "thread")
+
+    def __init__(self, first: LockRecord, second: LockRecord, site: tuple[CodeType, int], thread: str) -> None:
+        self.first = f"{first.label} ({first.taken_at})"
+        self.second = f"{second.label} ({place_text(*site)})"
+        self.second_lock = weakref.ref(second)
+        self.thread = thread
+        self.gates: frozenset[int] = frozenset()
+
+    def __str__(self) -> str:
+        return f"thread {self.thread} takes {self.first}, then {self.second}"
+
+
+@dataclass(frozen=True)
+class Inversion:
+    """A cycle of orders: each thread may hold what the next one waits for."""
+
+    edges: tuple[str, ...]
+
+    @property
+    def key(self) -> frozenset[str]:
+        return frozenset(self.edges)
+
+    def __str__(self) -> str:
+        return "lock order inversion, these can deadlock: " + "; ".join(self.edges)
+
+
+def note_order(
+    held: Sequence[LockRecord], lock: LockRecord, site: tuple[CodeType, int], thread: str
+) -> Iterator[Inversion]:
+    """Note that *lock* was taken at *site* on top of *held*; gives the inversions that this makes."""
+    serials = frozenset(other.serial for other in held)
+    for other in held:
+        gates = serials - {other.serial}
+        edge = other.followers.get(lock.serial)
+        if edge is None:
+            edge = other.followers[lock.serial] = Edge(other, lock, site, thread)
+            edge.gates = gates
+        elif edge.gates <= gates:
+            continue
+        else:
+            edge.gates &= gates
+        cycle = _way_back(lock, other, [edge])
+        if cycle is not None:
+            yield Inversion(tuple(str(edge) for edge in cycle))
+
+
+def _way_back(lock: LockRecord, target: LockRecord, way: list[Edge]) -> list[Edge] | None:
+    """Edges that lead from *lock* to *target*, on top of *way*.
+
+    Two orders that are only ever used under one and the same further lock, a gate, cannot meet.
+    """
+    if len(way) >= _LONGEST_CYCLE:
+        return None
+    for edge in list(lock.followers.values()):
+        following = edge.second_lock()
+        if following is None or edge in way or _gated(edge, way):
+            continue
+        if following is target:
+            return [*way, edge]
+        longer = _way_back(following, target, [*way, edge])
+        if longer is not None:
+            return longer
+    return None
+
+
+def _gated(edge: Edge, way: Iterable[Edge]) -> bool:
+    return any(edge.gates & other.gates for other in way)

@@ -1,0 +1,250 @@
+"""The locks that stand in for ``threading``'s and ``multiprocessing``'s.
+
+Speed decides their shape. ``with lock:`` looks ``__enter__`` and ``__exit__`` up on the type, and finds slots there,
+which hold functions of the one lock: ``__exit__`` and ``release`` are the bare lock's own, written in C, and
+``__enter__`` is a small closure that tries the bare lock and notes who took it where. The closures know the lock's
+record but not the lock, so that a lock goes when its last reference does.
+"""
+
+from __future__ import annotations
+
+import _thread
+import sys
+import threading
+import weakref
+from collections.abc import Callable
+from time import perf_counter
+from types import FrameType
+from typing import Any
+
+from pytest_rlstability.locks.book import LockRecord, Site, ThreadEnd, ThreadRecord, Waiting, book, threads
+from pytest_rlstability.locks.names import assigned_name, place_text, users_frame
+
+_NOTICE = 0.2
+"""Seconds of waiting after which the supervisor is told: a wait that never ends must be known before it blocks."""
+
+_getframe = sys._getframe
+Acquire = Callable[[bool, float], bool]
+
+
+def make_record(kind: str, mine: Callable[[], bool]) -> LockRecord:
+    """A record for a lock that is being made: what made it, and on which line of the user's.
+
+    A lock inside an event or a queue goes by the name and kind of that.
+    """
+    frame, called = users_frame(_getframe(1))
+    part = ""
+    if called is not None and called.f_code.co_name == "__init__":
+        maker = type(called.f_locals.get("self")).__name__.removeprefix("Tracked")
+        if maker != kind:
+            kind, part = maker, assigned_name(called.f_code, called.f_lasti)
+    return LockRecord(book.place(kind, part, (frame.f_code, frame.f_lasti)), mine)
+
+
+def site_of(frame: FrameType) -> Site:
+    frame, _ = users_frame(frame)
+    return frame.f_code, frame.f_lasti
+
+
+def wait_for(lock: LockRecord, acquire: Acquire, timeout: float, site: Site, on: ThreadRecord | None) -> bool:
+    """Call ``acquire(True, timeout)`` (endless when negative), and note how long it took. *on* is who holds it."""
+    me = threads.me
+    before, began = me.waiting, perf_counter()
+    holder = "" if on is None else f", held by thread {on.name}"
+    me.waiting = Waiting(lock, site, began)
+    try:
+        limited = 0 <= timeout <= _NOTICE
+        got = acquire(True, timeout if limited else _NOTICE)
+        if not got and not limited:
+            got = _wait_long(me, lock, acquire, timeout if timeout < 0 else timeout - _NOTICE, site, on)
+        return got
+    finally:
+        me.waiting = before
+        seconds = perf_counter() - began
+        if seconds > lock.place.waits.longest:
+            lock.place.worst = f"thread {me.name} at {place_text(*site)}{holder}"
+        lock.place.waits.add(seconds)
+
+
+def _wait_long(
+    me: ThreadRecord, lock: LockRecord, acquire: Acquire, timeout: float, site: Site, on: ThreadRecord | None
+) -> bool:
+    book.tell_wait(me, lock, site, endless=timeout < 0, on=lock.owner or on)
+    wrapper = lock.wrapper()
+    if wrapper is not None:
+        wrapper.announce(True)
+    try:
+        return acquire(True, timeout)
+    finally:
+        if wrapper is not None:
+            wrapper.announce(False)
+        book.tell_done(me)
+
+
+def _contend(lock: LockRecord, acquire: Acquire, timeout: float, frame: FrameType) -> bool:
+    """The lock is taken: wait for it, and note that it is ours then."""
+    site = site_of(frame)
+    if not wait_for(lock, acquire, timeout, site, lock.owner):
+        return False
+    me = threads.me
+    book.taken(me, lock, site, ordered=timeout < 0)
+    lock.owner, (lock.code, lock.at) = me, site
+    return True
+
+
+class _Wrapper:
+    """What all wrapped locks share: the slots, and telling who takes the lock while somebody waits for it long."""
+
+    __slots__ = ("__enter__", "__exit__", "__weakref__", "_inner", "_long_waits", "_quick", "_record", "acquire", "release")
+
+    _record: LockRecord
+    _inner: Any
+
+    def _begin(self, inner: Any, record: LockRecord) -> None:
+        self._inner = inner
+        self._record = record
+        self._long_waits = 0
+        record.wrapper = weakref.ref(self)
+
+    def announce(self, waiting: bool) -> None:
+        """One thread more, or less, waits long: until the last has ended, whoever takes the lock says so."""
+        self._long_waits += 1 if waiting else -1
+        if waiting and self._long_waits == 1:
+            self._quick = self.acquire
+            self.__enter__ = self.acquire = _telling(self._quick, self._record)
+        elif not waiting and self._long_waits == 0:
+            self.__enter__ = self.acquire = self._quick
+
+    def _at_fork_reinit(self) -> None:
+        self._inner._at_fork_reinit()
+        self._record.owner = None
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._inner, name)
+
+    def __repr__(self) -> str:
+        return f"<{self._record.label} {self._inner!r}>"
+
+    def __reduce__(self) -> Any:
+        raise TypeError(f"cannot pickle {type(self._inner).__name__!r} object")
+
+
+def _telling(quick: Callable[..., bool], lock: LockRecord) -> Callable[..., bool]:
+    def acquire(*args: Any, **kwargs: Any) -> bool:
+        got = quick(*args, **kwargs)
+        if got:
+            book.tell_owner(lock)
+        return got
+
+    return acquire
+
+
+def acquiring(lock: LockRecord, bare: Any, owned: Callable[[], bool] | None = None) -> Callable[..., bool]:
+    """``acquire`` (and ``__enter__``) of the lock that *bare* takes; *owned* tells a re-entrant one's second time."""
+
+    def acquire(blocking: bool = True, timeout: float = -1) -> bool:
+        if owned is not None and owned():
+            return bool(bare(blocking, timeout))
+        frame = _getframe(1)
+        if bare(False):
+            me = threads.me
+            if me.last is not lock:
+                book.taken(me, lock, site_of(frame), ordered=blocking and timeout == -1)
+            lock.owner = me
+            lock.code = frame.f_code
+            lock.at = frame.f_lasti
+            return True
+        if blocking and timeout == -1:
+            return _contend(lock, bare, -1, frame)
+        if not blocking or not 0 <= timeout <= threading.TIMEOUT_MAX:
+            return bool(bare(blocking, timeout))  # it fails, or raises what it has to
+        return _contend(lock, bare, timeout, frame)
+
+    return acquire
+
+
+class TrackedLock(_Wrapper):
+    """A ``threading.Lock`` that knows its owner."""
+
+    __slots__ = ("locked",)
+
+    def __init__(self) -> None:
+        inner = _thread.allocate_lock()
+        record = make_record("Lock", inner.locked)
+        self._begin(inner, record)
+        self.locked, self.release, self.__exit__ = inner.locked, inner.release, inner.__exit__
+        self.__enter__ = self.acquire = acquiring(record, inner.acquire)
+
+
+class TrackedRLock(_Wrapper):
+    """A ``threading.RLock`` whose owner others can see."""
+
+    __slots__ = ()
+
+    def __init__(self) -> None:
+        inner: Any = _thread.RLock()
+        record = make_record("RLock", inner._is_owned)
+        self._begin(inner, record)
+        self.release, self.__exit__ = inner.release, inner.__exit__
+        self.__enter__ = self.acquire = acquiring(record, inner.acquire, inner._is_owned)
+
+    def _acquire_restore(self, state: tuple[int, int]) -> None:
+        """``threading.Condition`` takes the lock again, as often as it was taken before the wait."""
+        self.acquire()
+        for _ in range(state[0] - 1):
+            self._inner.acquire()
+
+
+class TrackedCondition(threading.Condition):
+    """A ``threading.Condition`` whose waiting threads others can see; events, queues, semaphores and barriers
+    are made of it."""
+
+    def __init__(self, lock: Any = None) -> None:
+        super().__init__(lock)
+        self._rl_record = make_record("Condition", bool)
+
+    def wait(self, timeout: float | None = None) -> bool:
+        # As in the standard library, but for the wait itself: that one cannot be begun, broken off and begun again
+        # without missing a notification in between.
+        if not self._is_owned():  # type: ignore[attr-defined]
+            raise RuntimeError("cannot wait on un-acquired lock")
+        waiter = _thread.allocate_lock()
+        waiter.acquire()
+        self._waiters.append(waiter)  # type: ignore[attr-defined]
+        state = self._release_save()  # type: ignore[attr-defined]
+        notified = False
+        try:
+            if timeout is not None and timeout <= 0:
+                notified = waiter.acquire(False)
+            else:
+                limit = -1 if timeout is None else timeout
+                notified = wait_for(self._rl_record, waiter.acquire, limit, site_of(_getframe(1)), None)
+            return notified
+        finally:
+            self._acquire_restore(state)  # type: ignore[attr-defined]
+            if not notified:
+                try:
+                    self._waiters.remove(waiter)  # type: ignore[attr-defined]
+                except ValueError:
+                    pass
+
+
+def join_noting(join: Callable[..., None]) -> Callable[..., None]:
+    """``Thread.join``, with the wait for the thread's end known to others."""
+
+    def noted(thread: threading.Thread, timeout: float | None = None) -> None:
+        join(thread, 0 if timeout is None else min(timeout, 0))
+        if not thread.is_alive() or (timeout is not None and timeout <= 0):
+            return None
+
+        def ended(blocking: bool, limit: float) -> bool:
+            join(thread, None if limit < 0 else limit)
+            return not thread.is_alive()
+
+        site = site_of(_getframe(1))
+        end = ThreadEnd(thread.name, book.place("Thread.join", "", site))
+        owner = next((known for known in list(book.threads) if known.ident == thread.ident), None)
+        wait_for(end, ended, -1 if timeout is None else timeout, site, owner)
+        return None
+
+    return noted
