@@ -103,8 +103,10 @@ def _json_value(value: object, fallback: Callable[[object], str]) -> object:
     return value
 
 
-def revive_report(config: pytest.Config, data: Record) -> pytest.TestReport:
+def revive_report(item: pytest.Item, data: Record) -> pytest.TestReport:
     """The report that ``flatten_report`` took apart; what pytest knows as tuples are tuples again."""
+    config = item.config
+    data["nodeid"] = item.nodeid  # xdist may have added its group to it, in pytest's process only
     for key in ("user_properties", "sections"):
         data[key] = [tuple(pair) for pair in data[key]]
     for key in ("location", "longrepr"):

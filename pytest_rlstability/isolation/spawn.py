@@ -70,7 +70,7 @@ class SpawnBackend:
         }
 
     def name_of(self, item: pytest.Item) -> object:
-        return item.nodeid
+        return _plain_nodeid(item)
 
     def stop_keeper(self) -> None:
         if self._keeper is not None:
@@ -82,6 +82,12 @@ def _arguments(config: pytest.Config) -> list[str]:
     """What the user typed; pytest-cov's part in it is played by us (see ``coverage``)."""
     arguments = [str(argument) for argument in config.invocation_params.args]
     return [*arguments, "--no-cov"] if config.pluginmanager.hasplugin("pytest_cov") else arguments
+
+
+def _plain_nodeid(item: pytest.Item) -> str:
+    """The node id as collection gives it: without the group that xdist's ``--dist=loadgroup`` hangs on it."""
+    groups = {str(word) for mark in item.iter_markers("xdist_group") for word in (*mark.args, *mark.kwargs.values())}
+    return item.nodeid.removesuffix("@" + "_".join(sorted(groups))) if groups else item.nodeid
 
 
 def _basetemp(config: pytest.Config) -> str | None:

@@ -26,7 +26,7 @@ class RLStabilityWarning(pytest.PytestWarning):
 def replay(item: pytest.Item, run: Run, verdict: Verdict | None, settings: Settings) -> list[pytest.TestReport]:
     """The reports of *run*, with *verdict* in the place of the test's own outcome; warnings and the like are told
     at once, the reports are the caller's to log."""
-    reports = [revive_report(item.config, data) for data in run.reports]
+    reports = [revive_report(item, data) for data in run.reports]
     reports = _bring_verdict_home(reports) if verdict is None else _with_verdict(item, run, verdict, reports)
     known = stability_of(reports[-1])
     for report in reports:
