@@ -15,6 +15,7 @@ import json
 import os
 import subprocess
 import sys
+import tempfile
 import time
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -53,9 +54,13 @@ def run_apart(detector: str, case: Case, seed: int) -> Run:
     command = [sys.executable, __file__, "--one", detector, case.name, str(seed)]
     began = time.perf_counter()
     try:
-        # psleak only runs on malloc
-        environment = os.environ | ({"PYTHONMALLOC": "malloc"} if detector == "psleak" else {})
-        done = subprocess.run(command, capture_output=True, text=True, timeout=_TIMEOUT, check=False, env=environment)
+        # a directory of its own, because SB3 leaves one in it for every learn(); psleak only runs on malloc
+        with tempfile.TemporaryDirectory(prefix="leaks-") as directory:
+            environment = os.environ | {"TMPDIR": directory}
+            environment |= {"PYTHONMALLOC": "malloc"} if detector == "psleak" else {}
+            done = subprocess.run(
+                command, capture_output=True, text=True, timeout=_TIMEOUT, check=False, env=environment
+            )
         line = next((line for line in done.stdout.splitlines() if line.startswith("RESULT ")), None)
         failure = "" if line else f"exit {done.returncode}: {done.stderr.strip()[-200:]}"
     except subprocess.TimeoutExpired:

@@ -19,7 +19,7 @@ class NativeTracer:
         import memray
 
         self._memray = memray
-        self._directory = tempfile.mkdtemp(prefix="rlstability-")
+        self._directory = tempfile.mkdtemp(prefix="rlstability-memray-")
         self._path = os.path.join(self._directory, "window.bin")
         self._tracker: Any = None
 

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import gc
 import os
+import re
 import sys
 import time
 import types
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+_KEY = re.compile(r"^\['(\w+)'\]")
+"""How a step through a dict begins, which is an attribute when the dict is an object's own."""
 MOST_HOPS = 12
 MOST_WIDTH = 16
 MOST_SECONDS = 4.0
@@ -115,6 +118,8 @@ class _Search:
             return _Node(holder, below.steps, cell=below.cell)
         if isinstance(holder, types.FunctionType):
             return _Node(holder, below.steps, variable=_free_variable(holder, below), cell=below.thing)
+        if getattr(holder, "__dict__", None) is below.thing:
+            return _Node(holder, _KEY.sub(r".\1", below.steps))
         return _Node(holder, f"{_step(holder, below.thing)}{below.steps}")
 
 
@@ -146,8 +151,6 @@ def _step(holder: object, thing: object) -> str:
     if isinstance(holder, types.GeneratorType):
         return f" (generator {holder.__qualname__})"
     name = _attribute_of(holder, thing)
-    if name == "__dict__":
-        return ""
     return f".{name}" if name else f" ({_describe(holder)})"
 
 
@@ -159,8 +162,6 @@ def _describe(holder: object) -> str:
 
 def _attribute_of(holder: object, thing: object) -> str:
     attributes = getattr(holder, "__dict__", None)
-    if attributes is thing:
-        return "__dict__"
     if isinstance(attributes, dict):
         name = _key_of(attributes, thing)
         if name is not None:
