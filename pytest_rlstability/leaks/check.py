@@ -21,6 +21,7 @@ SAMPLING_SHARE = 0.05
 MEASURING_SHARE = 0.75
 """The rest of the budget is for finding out who holds what leaked."""
 DEAR_SHARE = 0.01
+QUICK_LAPS = 480
 LOOK = 1.5
 MOST_SAMPLES = 32
 """A look of so many seconds is sampled at least so often, whatever a sample costs."""
@@ -250,7 +251,11 @@ class LeakCheck:
         return self._time_to_measure() - (self._clock() - self._opened_at)
 
     def _time_is_up(self) -> bool:
-        return self._time_left() <= 0
+        if self._time_left() > 0:
+            return False
+        # one lap that the machine held up must not cost a check that is otherwise done in a moment
+        quick = self._lap_cost * QUICK_LAPS < 0.1 * self.settings.budget
+        return not (quick and self.measured_laps < QUICK_LAPS)
 
     # samples
 

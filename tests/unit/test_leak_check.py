@@ -102,6 +102,17 @@ def test_a_leak_is_stopped_near_its_ceiling(monkeypatch: pytest.MonkeyPatch, clo
     assert value[0] < 1000
 
 
+def test_a_machine_that_stood_still_does_not_end_the_check(monkeypatch: pytest.MonkeyPatch, clock: Clock) -> None:
+    laps = [0]
+
+    def lap() -> None:
+        laps[0] += 1
+        clock.now += 40.0 if laps[0] == 5 else 0.001
+
+    check = run(monkeypatch, clock, Counter(clock, lambda: float(laps[0])), lap)
+    assert [watched.signal.name for watched in check.leaks()] == ["counter"]
+
+
 def test_what_others_do_is_not_our_leak(monkeypatch: pytest.MonkeyPatch, clock: Clock) -> None:
     """The counter rises with time, also while the test stands still."""
 
