@@ -46,6 +46,7 @@ class Slot:
         self._cells[_BEATS_AT_REST] = self._cells[_BEATS]
 
     def enter(self, phase: str) -> None:
+        self.rest()  # beats of one phase promise none in the next
         self._cells[_PHASE] = PHASES.index(phase)
         self._cells[_PHASE_START] = time.time_ns()
 

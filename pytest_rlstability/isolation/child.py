@@ -91,8 +91,8 @@ class Child:
         faults.follow_forks(self._directory, self._wire.drop)
         faults.announce_threads(self._tell_thread)
 
-    def _tell_thread(self, ident: int, native_id: int, name: str) -> None:
-        self._wire.send({"kind": "thread", "ident": ident, "native": native_id, "name": name})
+    def _tell_thread(self, ident: int, native_id: int, name: str, daemon: bool) -> None:
+        self._wire.send({"kind": "thread", "ident": ident, "native": native_id, "name": name, "daemon": daemon})
 
     def work(self, find: Callable[[object], pytest.Item]) -> None:
         """Run the jobs that come, until the one that ends the process."""

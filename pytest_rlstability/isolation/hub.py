@@ -16,6 +16,7 @@ from pytest_rlstability.facts import Exit
 from pytest_rlstability.isolation.board import Board, Slot
 from pytest_rlstability.isolation.output import output_paths
 from pytest_rlstability.isolation.wire import Record, Wire, listen
+from pytest_rlstability.locks.cycle import hear as hear_lock
 
 
 @dataclass
@@ -36,6 +37,8 @@ class TestProcess:
     fault: bytearray = field(default_factory=bytearray)
     threads: dict[int, str] = field(default_factory=dict)
     native_names: dict[int, str] = field(default_factory=dict)
+    daemons: set[int] = field(default_factory=set)
+    lock_waits: dict[int, Record] = field(default_factory=dict)
     exit: Exit | None = None
 
     @property
@@ -194,6 +197,10 @@ class Hub:
             if record["kind"] == "thread":
                 process.threads[record["ident"]] = record["name"]
                 process.native_names[record["native"]] = record["name"]
+                if record["daemon"]:
+                    process.daemons.add(record["native"])
+            elif record["kind"] == "lock":
+                hear_lock(process.lock_waits, record)
             else:
                 process.records.append(record)
 

@@ -17,6 +17,8 @@ class Demand:
 
     path: Path | None = None
     environment: tuple[tuple[str, str], ...] = ()
+    locks: bool = False
+    """Whether locks are to be tracked before the test's modules are imported."""
 
 
 class Backend(Protocol):

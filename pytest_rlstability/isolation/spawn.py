@@ -36,7 +36,7 @@ class SpawnBackend:
         )
 
     def demand(self, item: pytest.Item, environment: tuple[tuple[str, str], ...]) -> Demand:
-        return Demand(item.path, environment)
+        return Demand(item.path, environment, "rl_locks" in getattr(item, "fixturenames", ()))
 
     def order(self, demand: Demand) -> Record:
         environment = dict(os.environ)
@@ -67,6 +67,7 @@ class SpawnBackend:
             "hold": self._hold,
             "seed": self._seed,
             "coverage": coverage.configuration(),
+            "locks": demand.locks,
         }
 
     def name_of(self, item: pytest.Item) -> object:

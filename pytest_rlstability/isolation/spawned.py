@@ -113,6 +113,10 @@ def main(hub: Any, token: str, serial: int) -> int:
     directory = Path(brief["directory"])
     start_coverage(brief["coverage"], directory)
     aside = _AsideOutput(output_paths(directory, serial))
+    if brief["locks"]:
+        from pytest_rlstability.locks.patch import install
+
+        install()
 
     def work(session: Any) -> None:
         aside.put_back(session.config)

@@ -13,10 +13,10 @@ import weakref
 from _thread import get_ident, get_native_id
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from types import CodeType
+from types import CodeType, FrameType
 from typing import Any
 
-from pytest_rlstability.locks.names import assigned_name, place_text
+from pytest_rlstability.locks.names import assigned_name, place_text, site_of
 from pytest_rlstability.locks.order import Edge, Inversion, note_order
 from pytest_rlstability.locks.waits import Waits
 
@@ -62,14 +62,28 @@ class Place:
 class LockRecord:
     """One lock. ``owner``, ``code`` and ``at`` are of the last to take it, and mean nothing once it is free."""
 
-    __slots__ = ("__weakref__", "at", "code", "followers", "mine", "number", "owner", "place", "serial", "wrapper")
+    __slots__ = (
+        "__weakref__", "again", "at", "code", "followers", "here", "mine", "number", "owner", "place", "serial",
+        "wrapper",
+    )  # fmt: skip
 
-    def __init__(self, place: Place, mine: Callable[[], bool]) -> None:
+    def __init__(
+        self,
+        place: Place,
+        mine: Callable[[], bool],
+        *,
+        again: Callable[[], bool] = bool,
+        here: Callable[[], bool] | None = None,
+    ) -> None:
+        """*mine* says whether the calling thread holds it, *again* whether more than once, *here* whether this
+        process does."""
         self.owner: ThreadRecord | None = None
         self.code: CodeType | None = None
         self.at = 0
         self.place = place
         self.mine = mine
+        self.again = again
+        self.here = here
         self.number = place.next_number()
         self.serial = next(_serials)
         self.followers: dict[int, Edge] = {}
@@ -83,7 +97,13 @@ class LockRecord:
         return f"{kind}{name}{_PARTS.get(self.place.part, '')}"
 
     @property
+    def holder(self) -> ThreadRecord | None:
+        """Who holds the lock, given that somebody does; None for a thread of another process."""
+        return self.owner if self.here is None or self.here() else None
+
+    @property
     def taken_at(self) -> str:
+        """The line that took it last, again and again in a re-entrant one."""
         return "" if self.code is None else place_text(self.code, self.at)
 
 
@@ -152,7 +172,7 @@ class Threads(threading.local):
 class Book:
     """Everything noted since ``rl_locks`` began."""
 
-    say: Say = lambda kind, record: None  # noqa: E731 (nobody listens yet)
+    say: Say = lambda kind, record: None
     places: dict[tuple[str, str, CodeType, int], Place] = field(default_factory=dict)
     inversions: dict[frozenset[str], Inversion] = field(default_factory=dict)
     threads: weakref.WeakSet[ThreadRecord] = field(default_factory=weakref.WeakSet)
@@ -167,18 +187,20 @@ class Book:
             self.places[key] = Place(kind, part, site)
         return self.places[key]
 
-    def taken(self, me: ThreadRecord, lock: LockRecord, site: Site, *, ordered: bool) -> None:
+    def taken(self, me: ThreadRecord, lock: LockRecord, frame: FrameType, *, ordered: bool) -> None:
         """*me* took *lock*, after another one than last time. A lock that was only tried for, or for a limited
         time, cannot be what a deadlock hangs on: it does not count as *ordered* after those held."""
         held = [other for other in me.held if other is not lock and other.owner is me and other.mine()]
-        if held and ordered:
-            for inversion in note_order(held, lock, site, me.name):
+        if held and ordered and not lock.again():
+            for inversion in note_order(held, lock, site_of(frame), me.name):
                 self.inversions.setdefault(inversion.key, inversion)
         held.append(lock)
         me.held = held
         me.last = lock
 
-    def tell_wait(self, me: ThreadRecord, lock: LockRecord, site: Site, *, endless: bool, on: ThreadRecord | None) -> None:
+    def tell_wait(
+        self, me: ThreadRecord, lock: LockRecord, site: Site, *, endless: bool, on: ThreadRecord | None
+    ) -> None:
         """*me* has waited for a while, and is about to block."""
         self.say(
             "lock",
@@ -198,7 +220,7 @@ class Book:
 
     def tell_owner(self, lock: LockRecord) -> None:
         """*lock*, which others have waited for long, was taken by yet another thread."""
-        self.say("lock", {"event": "taken", "lock": lock.serial, **self._owner(lock, lock.owner)})
+        self.say("lock", {"event": "taken", "lock": lock.serial, **self._owner(lock, lock.holder)})
 
     def tell_done(self, me: ThreadRecord) -> None:
         self.say("lock", {"event": "done", "thread": me.ident})

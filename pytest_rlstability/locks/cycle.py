@@ -37,7 +37,7 @@ def find_cycle(waits: Waits) -> list[int]:
 def leads_to(waits: Waits, start: int, cycle: list[int]) -> bool:
     """Whether thread *start* is in the cycle, or waits for one that is."""
     seen: set[int] = set()
-    thread: int | None = start
+    thread = start
     while thread in waits and thread not in seen and waits[thread]["endless"]:
         if thread in cycle:
             return True

@@ -6,7 +6,6 @@ import ast
 import itertools
 import linecache
 import os
-import sys
 import sysconfig
 from functools import lru_cache
 from types import CodeType, FrameType
@@ -34,6 +33,12 @@ def users_frame(frame: FrameType | None) -> tuple[FrameType, FrameType | None]:
             return frame, inner
         frame, inner = frame.f_back, frame
     return innermost, None
+
+
+def site_of(frame: FrameType) -> tuple[CodeType, int]:
+    """Where the user's code is now, seen from *frame*."""
+    frame, _ = users_frame(frame)
+    return frame.f_code, frame.f_lasti
 
 
 def line_at(code: CodeType, instruction: int) -> int:
@@ -101,7 +106,7 @@ def _shift(statement: ast.stmt, indent: int) -> None:
 
 def _position(code: CodeType, instruction: int) -> tuple[int, int] | None:
     """Line and column of an instruction; Python 3.10 knows no columns."""
-    if sys.version_info < (3, 11):
+    if not hasattr(code, "co_positions"):
         return None
     positions = next(itertools.islice(code.co_positions(), instruction // 2, None), None)
     if positions is None or positions[0] is None or positions[2] is None:

@@ -40,5 +40,3 @@ def uninstall() -> None:
     """Give back everything that ``install`` took. Locks made in between go on working."""
     while _undo:
         _undo.pop()()
-
-

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
+from operator import attrgetter
 from typing import Any
 
-from pytest_rlstability.locks.tracked import acquiring, make_record, site_of, wait_for
+from pytest_rlstability.locks.book import LockRecord
+from pytest_rlstability.locks.names import site_of
+from pytest_rlstability.locks.tracked import acquiring, make_record, wait_for
 
 
 def track(replace: Callable[[Any, str, Any], None]) -> None:
@@ -22,46 +25,32 @@ def track(replace: Callable[[Any, str, Any], None]) -> None:
 
     def made(semaphore: Any, kind: int, value: int, *rest: Any, **keywords: Any) -> None:
         make(semaphore, kind, value, *rest, **keywords)
-        _follow(semaphore, recursive=kind == synchronize.RECURSIVE_MUTEX)
-
-    def entered(semaphore: Any) -> Any:
-        return semaphore.acquire()
+        _follow(semaphore, recursive=isinstance(semaphore, synchronize.RLock))
 
     replace(synchronize.SemLock, "__init__", made)
-    replace(synchronize.SemLock, "__enter__", entered)
+    # ``with`` looks it up on the type, and gets the function of the one lock.
+    replace(synchronize.SemLock, "__enter__", property(attrgetter("acquire")))
 
 
 def _follow(semaphore: Any, *, recursive: bool) -> None:
     inner = semaphore._semlock
-    record = make_record(type(semaphore).__name__, inner._is_mine)
+    again = (lambda: bool(inner._count() > 1)) if recursive else bool
+    record = make_record(type(semaphore).__name__, inner._is_mine, again=again, here=lambda: bool(inner._count()))
 
-    def bare(blocking: bool = True, timeout: float = -1) -> bool:
-        return bool(inner.acquire(blocking, None if timeout < 0 else timeout))
+    def bare(blocking: bool = True, timeout: float | None = None) -> bool:
+        return bool(inner.acquire(blocking, None if timeout is None or timeout < 0 else timeout))
 
-    if inner.maxvalue == 1:
-        take = acquiring(record, bare, inner._is_mine if recursive else None)
-    else:
-        take = _counting(record, bare)
-
-    def acquire(block: bool = True, timeout: float | None = None) -> bool:
-        if not inner._count():
-            record.owner = None  # whoever has it now is not of this process
-        got = take(block, -1 if timeout is None else max(timeout, 0.0))
-        if got:
-            record.code, record.at = site_of(sys._getframe(1))
-        return got
-
-    semaphore.acquire = acquire
+    semaphore.acquire = acquiring(record, bare) if inner.maxvalue == 1 else _counting(record, bare)
 
 
-def _counting(record: Any, bare: Callable[..., bool]) -> Callable[..., bool]:
+def _counting(record: LockRecord, bare: Callable[..., bool]) -> Callable[..., bool]:
     """``acquire`` of a semaphore that many may hold: it has no one owner, and no place in the order of locks."""
 
-    def acquire(blocking: bool = True, timeout: float = -1) -> bool:
+    def acquire(block: bool = True, timeout: float | None = None) -> bool:
         if bare(False):
             return True
-        if not blocking:
+        if not block or (timeout is not None and timeout <= 0):
             return False
-        return wait_for(record, bare, timeout, site_of(sys._getframe(1)), None)
+        return wait_for(record, bare, -1 if timeout is None else timeout, site_of(sys._getframe(1)), None)
 
     return acquire

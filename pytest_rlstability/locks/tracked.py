@@ -18,16 +18,17 @@ from types import FrameType
 from typing import Any
 
 from pytest_rlstability.locks.book import LockRecord, Site, ThreadEnd, ThreadRecord, Waiting, book, threads
-from pytest_rlstability.locks.names import assigned_name, place_text, users_frame
+from pytest_rlstability.locks.names import assigned_name, place_text, site_of, users_frame
 
 _NOTICE = 0.2
 """Seconds of waiting after which the supervisor is told: a wait that never ends must be known before it blocks."""
 
+_ENDLESS = (-1, None)
 _getframe = sys._getframe
 Acquire = Callable[[bool, float], bool]
 
 
-def make_record(kind: str, mine: Callable[[], bool]) -> LockRecord:
+def make_record(kind: str, mine: Callable[[], bool], **more: Callable[[], bool]) -> LockRecord:
     """A record for a lock that is being made: what made it, and on which line of the user's.
 
     A lock inside an event or a queue goes by the name and kind of that.
@@ -38,12 +39,7 @@ def make_record(kind: str, mine: Callable[[], bool]) -> LockRecord:
         maker = type(called.f_locals.get("self")).__name__.removeprefix("Tracked")
         if maker != kind:
             kind, part = maker, assigned_name(called.f_code, called.f_lasti)
-    return LockRecord(book.place(kind, part, (frame.f_code, frame.f_lasti)), mine)
-
-
-def site_of(frame: FrameType) -> Site:
-    frame, _ = users_frame(frame)
-    return frame.f_code, frame.f_lasti
+    return LockRecord(book.place(kind, part, (frame.f_code, frame.f_lasti)), mine, **more)
 
 
 def wait_for(lock: LockRecord, acquire: Acquire, timeout: float, site: Site, on: ThreadRecord | None) -> bool:
@@ -69,7 +65,7 @@ def wait_for(lock: LockRecord, acquire: Acquire, timeout: float, site: Site, on:
 def _wait_long(
     me: ThreadRecord, lock: LockRecord, acquire: Acquire, timeout: float, site: Site, on: ThreadRecord | None
 ) -> bool:
-    book.tell_wait(me, lock, site, endless=timeout < 0, on=lock.owner or on)
+    book.tell_wait(me, lock, site, endless=timeout < 0, on=lock.holder or on)
     wrapper = lock.wrapper()
     if wrapper is not None:
         wrapper.announce(True)
@@ -84,10 +80,10 @@ def _wait_long(
 def _contend(lock: LockRecord, acquire: Acquire, timeout: float, frame: FrameType) -> bool:
     """The lock is taken: wait for it, and note that it is ours then."""
     site = site_of(frame)
-    if not wait_for(lock, acquire, timeout, site, lock.owner):
+    if not wait_for(lock, acquire, timeout, site, lock.holder):
         return False
     me = threads.me
-    book.taken(me, lock, site, ordered=timeout < 0)
+    book.taken(me, lock, frame, ordered=timeout < 0)
     lock.owner, (lock.code, lock.at) = me, site
     return True
 
@@ -95,7 +91,17 @@ def _contend(lock: LockRecord, acquire: Acquire, timeout: float, frame: FrameTyp
 class _Wrapper:
     """What all wrapped locks share: the slots, and telling who takes the lock while somebody waits for it long."""
 
-    __slots__ = ("__enter__", "__exit__", "__weakref__", "_inner", "_long_waits", "_quick", "_record", "acquire", "release")
+    __slots__ = (
+        "__enter__",
+        "__exit__",
+        "__weakref__",
+        "_inner",
+        "_long_waits",
+        "_quick",
+        "_record",
+        "acquire",
+        "release",
+    )
 
     _record: LockRecord
     _inner: Any
@@ -104,23 +110,21 @@ class _Wrapper:
         self._inner = inner
         self._record = record
         self._long_waits = 0
+        self.__enter__, self.acquire = entering(record, inner.acquire), acquiring(record, inner.acquire)
         record.wrapper = weakref.ref(self)
 
     def announce(self, waiting: bool) -> None:
         """One thread more, or less, waits long: until the last has ended, whoever takes the lock says so."""
         self._long_waits += 1 if waiting else -1
         if waiting and self._long_waits == 1:
-            self._quick = self.acquire
-            self.__enter__ = self.acquire = _telling(self._quick, self._record)
+            self._quick = self.__enter__, self.acquire
+            self.__enter__ = self.acquire = _telling(self.acquire, self._record)
         elif not waiting and self._long_waits == 0:
-            self.__enter__ = self.acquire = self._quick
+            self.__enter__, self.acquire = self._quick
 
     def _at_fork_reinit(self) -> None:
         self._inner._at_fork_reinit()
         self._record.owner = None
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._inner, name)
 
     def __repr__(self) -> str:
         return f"<{self._record.label} {self._inner!r}>"
@@ -139,26 +143,42 @@ def _telling(quick: Callable[..., bool], lock: LockRecord) -> Callable[..., bool
     return acquire
 
 
-def acquiring(lock: LockRecord, bare: Any, owned: Callable[[], bool] | None = None) -> Callable[..., bool]:
-    """``acquire`` (and ``__enter__``) of the lock that *bare* takes; *owned* tells a re-entrant one's second time."""
+def entering(lock: LockRecord, bare: Any) -> Callable[[], bool]:
+    """``__enter__`` of the lock that *bare* takes: what ``acquire()`` does, without arguments to look at."""
 
-    def acquire(blocking: bool = True, timeout: float = -1) -> bool:
-        if owned is not None and owned():
-            return bool(bare(blocking, timeout))
-        frame = _getframe(1)
+    def enter() -> bool:
         if bare(False):
+            frame = _getframe(1)
             me = threads.me
             if me.last is not lock:
-                book.taken(me, lock, site_of(frame), ordered=blocking and timeout == -1)
+                book.taken(me, lock, frame, ordered=True)
             lock.owner = me
             lock.code = frame.f_code
             lock.at = frame.f_lasti
             return True
-        if blocking and timeout == -1:
+        return _contend(lock, bare, -1, _getframe(1))
+
+    return enter
+
+
+def acquiring(lock: LockRecord, bare: Any) -> Callable[..., bool]:
+    """``acquire`` of the lock that *bare* takes."""
+
+    def acquire(blocking: bool = True, timeout: float | None = -1) -> bool:
+        frame = _getframe(1)
+        if bare(False):
+            me = threads.me
+            if me.last is not lock:
+                book.taken(me, lock, frame, ordered=blocking and timeout in _ENDLESS)
+            lock.owner = me
+            lock.code = frame.f_code
+            lock.at = frame.f_lasti
+            return True
+        if blocking and timeout in _ENDLESS:
             return _contend(lock, bare, -1, frame)
-        if not blocking or not 0 <= timeout <= threading.TIMEOUT_MAX:
-            return bool(bare(blocking, timeout))  # it fails, or raises what it has to
-        return _contend(lock, bare, timeout, frame)
+        if blocking and timeout is not None and 0 <= timeout <= threading.TIMEOUT_MAX:
+            return _contend(lock, bare, timeout, frame)
+        return bool(bare(blocking, timeout))  # it fails, or raises what it has to
 
     return acquire
 
@@ -170,10 +190,8 @@ class TrackedLock(_Wrapper):
 
     def __init__(self) -> None:
         inner = _thread.allocate_lock()
-        record = make_record("Lock", inner.locked)
-        self._begin(inner, record)
+        self._begin(inner, make_record("Lock", inner.locked))
         self.locked, self.release, self.__exit__ = inner.locked, inner.release, inner.__exit__
-        self.__enter__ = self.acquire = acquiring(record, inner.acquire)
 
 
 class TrackedRLock(_Wrapper):
@@ -183,16 +201,22 @@ class TrackedRLock(_Wrapper):
 
     def __init__(self) -> None:
         inner: Any = _thread.RLock()
-        record = make_record("RLock", inner._is_owned)
-        self._begin(inner, record)
+        self._begin(inner, make_record("RLock", inner._is_owned, again=lambda: "count=1 " not in repr(inner)))
         self.release, self.__exit__ = inner.release, inner.__exit__
-        self.__enter__ = self.acquire = acquiring(record, inner.acquire, inner._is_owned)
+
+    # What threading.Condition asks of its lock.
+
+    def _is_owned(self) -> bool:
+        return bool(self._inner._is_owned())
+
+    def _release_save(self) -> tuple[int, int]:
+        state: tuple[int, int] = self._inner._release_save()
+        return state
 
     def _acquire_restore(self, state: tuple[int, int]) -> None:
-        """``threading.Condition`` takes the lock again, as often as it was taken before the wait."""
-        self.acquire()
-        for _ in range(state[0] - 1):
-            self._inner.acquire()
+        """Take it again, as often as it was taken before the wait."""
+        for _ in range(state[0]):
+            self.acquire()
 
 
 class TrackedCondition(threading.Condition):
@@ -235,7 +259,7 @@ def join_noting(join: Callable[..., None]) -> Callable[..., None]:
     def noted(thread: threading.Thread, timeout: float | None = None) -> None:
         join(thread, 0 if timeout is None else min(timeout, 0))
         if not thread.is_alive() or (timeout is not None and timeout <= 0):
-            return None
+            return
 
         def ended(blocking: bool, limit: float) -> bool:
             join(thread, None if limit < 0 else limit)
@@ -245,6 +269,5 @@ def join_noting(join: Callable[..., None]) -> Callable[..., None]:
         end = ThreadEnd(thread.name, book.place("Thread.join", "", site))
         owner = next((known for known in list(book.threads) if known.ident == thread.ident), None)
         wait_for(end, ended, -1 if timeout is None else timeout, site, owner)
-        return None
 
     return noted

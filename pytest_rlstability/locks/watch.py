@@ -87,7 +87,9 @@ class LockWatch:
         places = [place for place in self._book.places.values() if place.name == name]
         if not places:
             known = sorted({place.name for place in self._book.places.values()})
-            raise LookupError(f"no lock named {name!r} was made since rl_locks began; known: {', '.join(known) or 'none'}")
+            raise LookupError(
+                f"no lock named {name!r} was made since rl_locks began; known: {', '.join(known) or 'none'}"
+            )
         return places
 
     def _report(self, place: Place) -> LockReport:
