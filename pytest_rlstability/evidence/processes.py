@@ -5,32 +5,38 @@ from __future__ import annotations
 import os
 import platform
 import re
+import signal
 import sys
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-from pytest_rlstability.isolation.kernel import command_of, descendants_of
+from pytest_rlstability.isolation.kernel import children_of, command_of, descendants_of
 
 _NUMBERS = {
     "x86_64": {
         0: "read", 1: "write", 7: "poll", 23: "select", 34: "pause", 35: "nanosleep", 42: "connect", 43: "accept",
         44: "sendto", 45: "recvfrom", 46: "sendmsg", 47: "recvmsg", 61: "wait4", 202: "futex", 230: "clock_nanosleep",
         232: "epoll_wait", 247: "waitid", 270: "pselect6", 271: "ppoll", 281: "epoll_pwait", 288: "accept4",
-        72: "fcntl", 73: "flock", 128: "rt_sigtimedwait", 130: "rt_sigsuspend",
+        72: "fcntl", 73: "flock", 128: "rt_sigtimedwait", 130: "rt_sigsuspend", 19: "readv", 20: "writev", 16: "ioctl",
+        441: "epoll_pwait2", 449: "futex_waitv",
     },
     "aarch64": {
         63: "read", 64: "write", 73: "ppoll", 72: "pselect6", 101: "nanosleep", 203: "connect", 202: "accept",
         206: "sendto", 207: "recvfrom", 211: "sendmsg", 212: "recvmsg", 260: "wait4", 98: "futex",
         115: "clock_nanosleep", 22: "epoll_pwait", 95: "waitid", 242: "accept4", 25: "fcntl", 32: "flock",
-        137: "rt_sigtimedwait", 133: "rt_sigsuspend",
+        137: "rt_sigtimedwait", 133: "rt_sigsuspend", 65: "readv", 66: "writev", 29: "ioctl", 441: "epoll_pwait2",
+        449: "futex_waitv",
     },
 }  # fmt: skip
 _SYSCALLS = _NUMBERS.get(platform.machine(), {})
 _ON_A_DESCRIPTOR = (
-    "read", "write", "recvfrom", "recvmsg", "sendto", "sendmsg", "accept", "accept4", "connect", "flock", "fcntl",
+    "read", "write", "readv", "writev", "ioctl", "recvfrom", "recvmsg", "sendto", "sendmsg", "accept", "accept4",
+    "connect", "flock", "fcntl",
 )  # fmt: skip
-_FUTEX_WAITS = (0, 9)
+_FUTEX_WAITS = (0, 6, 9, 13)
+_FUTEX_PRIVATE = 128
+_HELPERS = ("multiprocessing.resource_tracker", "multiprocessing.forkserver")
 
 
 @dataclass(frozen=True)
@@ -46,10 +52,17 @@ class ThreadState:
     call: str = "?"
     descriptor: int | None = None
     endless: bool = False
+    futex: int | None = None
+    """Where the lock lies that it waits for, if processes that share the memory could wake it too."""
 
     @property
     def asleep(self) -> bool:
         return self.state == "S"
+
+    @property
+    def mark(self) -> tuple[int, int, int, int]:
+        """What changes when the thread gets the processor."""
+        return (self.pid, self.thread, self.ticks, self.switches)
 
 
 @dataclass(frozen=True)
@@ -61,7 +74,7 @@ class TreeState:
     @property
     def activity(self) -> frozenset[tuple[int, int, int, int]]:
         """What changes when anything in the tree gets the processor."""
-        return frozenset((thread.pid, thread.thread, thread.ticks, thread.switches) for thread in self.threads)
+        return frozenset(thread.mark for thread in self.threads)
 
     @property
     def pids(self) -> tuple[int, ...]:
@@ -71,12 +84,52 @@ class TreeState:
         return tuple(thread for thread in self.threads if thread.pid == pid)
 
 
-def look_at_tree(pid: int) -> TreeState:
-    """The threads of *pid* and of all its descendants, zombies left out."""
+def look_at_tree(pid: int, members: Iterable[int] | None = None) -> TreeState:
+    """The threads of *pid* and of all its descendants (*members*, if they are known already), zombies left out."""
     found: list[ThreadState] = []
-    for member in (pid, *descendants_of(pid)):
+    for member in members_of(pid) if members is None else members:
         found += look_at_process(member)
     return TreeState(tuple(found))
+
+
+def members_of(pid: int) -> list[int]:
+    """*pid*, its descendants, and those of its descendants whose own parent died: they fell to its keeper."""
+    members = [pid, *descendants_of(pid)]
+    keeper, _ = _family(pid)
+    for orphan in children_of(keeper) if keeper > 1 else ():
+        if orphan not in members and _family(orphan)[1] not in (orphan, 0):
+            # A test's process, like the spare one of the next test, leads a session of its own; an orphan does not.
+            members += [orphan, *descendants_of(orphan)]
+    return members
+
+
+def _family(pid: int) -> tuple[int, int]:
+    """Parent and session of a process; zeros when it has ended."""
+    try:
+        with open(f"/proc/{pid}/stat", "rb") as file:
+            fields = file.read().rpartition(b")")[2].split()
+    except OSError:
+        return 0, 0
+    return int(fields[1]), int(fields[3])
+
+
+def ticks_of(pid: int) -> int:
+    """The processor time of a process and its ended children, in ticks of 10 ms; one file to read."""
+    try:
+        with open(f"/proc/{pid}/stat", "rb") as file:
+            fields = file.read().rpartition(b")")[2].split()
+    except OSError:
+        return 0
+    return sum(int(field) for field in fields[11:15])
+
+
+def delay_of(pid: int) -> float:
+    """Seconds the first thread of a process was ready to run, and another had the processor."""
+    try:
+        with open(f"/proc/{pid}/schedstat", "rb") as file:
+            return int(file.read().split()[1]) / 1e9
+    except (OSError, IndexError):
+        return 0.0
 
 
 def look_at_process(pid: int) -> list[ThreadState]:
@@ -101,7 +154,7 @@ def _look_at_thread(pid: int, thread: int) -> ThreadState | None:
         return None
     fields = tail.split()
     switches = sum(int(number) for number in re.findall(rb"ctxt_switches:\s*(\d+)", status))
-    call, descriptor, endless = _read_syscall(base)
+    call, descriptor, endless, futex = _read_syscall(base)
     return ThreadState(
         pid=pid,
         thread=thread,
@@ -112,22 +165,24 @@ def _look_at_thread(pid: int, thread: int) -> ThreadState | None:
         call=call,
         descriptor=descriptor,
         endless=endless,
+        futex=futex,
     )
 
 
-def _read_syscall(base: str) -> tuple[str, int | None, bool]:
-    """The call, the descriptor it is about, and whether it waits without a timeout."""
+def _read_syscall(base: str) -> tuple[str, int | None, bool, int | None]:
+    """The call, the descriptor it is about, whether it waits without a timeout, and for which shared lock."""
     try:
         with open(f"{base}/syscall") as file:
             words = file.read().split()
     except OSError:
-        return "?", None, False
+        return "?", None, False, None
     if not words or words[0] in ("running", "-1"):
-        return "", None, False
+        return "", None, False, None
     call = _SYSCALLS.get(int(words[0]), f"syscall {words[0]}")
     arguments = [int(word, 16) for word in words[1:7]]
     descriptor = _signed(arguments[0]) if call in _ON_A_DESCRIPTOR or call.startswith("epoll") else None
-    return call, descriptor, _is_endless(call, arguments)
+    futex = arguments[0] if call == "futex" and not arguments[1] & _FUTEX_PRIVATE else None
+    return call, descriptor, _is_endless(call, arguments), futex
 
 
 def _is_endless(call: str, arguments: list[int]) -> bool:
@@ -166,78 +221,61 @@ def descriptor_target(pid: int, descriptor: int) -> str:
         return "?"
 
 
-def maps_shared_memory(pid: int) -> bool:
-    """Whether another process could wake this one through memory they share."""
+def can_be_woken(tree: TreeState, *, alarm_is_ours: bool) -> bool:
+    """Whether something beyond the tree's own threads could end one of their waits for locks: another process that
+    shares the lock's memory, or a timer the process has set itself."""
+    if any(_has_timer(pid, alarm_is_ours) for pid in tree.pids):
+        return True
+    return any(_is_shared(thread, tree) for thread in tree.threads if thread.futex is not None)
+
+
+def _has_timer(pid: int, alarm_is_ours: bool) -> bool:
+    """An interval timer cannot be seen from outside, but a handler for its signal can."""
     try:
-        return "/dev/shm/" in Path(f"/proc/{pid}/maps").read_text(errors="replace")
+        if Path(f"/proc/{pid}/timers").read_text().strip():
+            return True
+        status = Path(f"/proc/{pid}/status").read_text()
     except OSError:
         return False
+    caught = re.search(r"^SigCgt:\s*([0-9a-f]+)", status, re.MULTILINE)
+    return not alarm_is_ours and caught is not None and bool(int(caught[1], 16) >> (signal.SIGALRM - 1) & 1)
 
 
-def describe_wait(thread: ThreadState, tree: Iterable[int]) -> str:
-    """What a thread waits for, in words: ``reads pipe:[88], whose other end pid 7 (python env.py) holds``."""
-    if thread.state == "T" or thread.state == "t":
-        return "stopped by a signal"
-    if thread.call == "":
-        return "computing"
-    if thread.call == "futex":
-        return "waits for a lock" + ("" if thread.endless else ", with a timeout")
-    if thread.call in ("wait4", "waitid"):
-        return "waits for a child process to end"
-    if thread.call in ("nanosleep", "clock_nanosleep"):
-        return "sleeps"
-    if thread.descriptor is None:
-        return f"in {thread.call}"
-    target = descriptor_target(thread.pid, thread.descriptor)
-    return f"in {thread.call} on {target}{_peer(thread, target, tree)}"
-
-
-def _peer(thread: ThreadState, target: str, tree: Iterable[int]) -> str:
-    """Who holds the other end, where that can be told."""
-    if target.startswith("pipe:"):
-        for pid in tree:
-            if pid != thread.pid and target in _targets(pid):
-                return f", whose other end pid {pid} ({command_of(pid)[:60]}) holds"
-        return ", whose other end no process of the test holds"
-    if target.startswith("socket:"):
-        return _socket_peer(thread.pid, thread.descriptor)
-    return ""
-
-
-def _targets(pid: int) -> set[str]:
+def _is_shared(thread: ThreadState, tree: TreeState) -> bool:
+    """Whether the lock lies in memory that a process outside the tree maps as well."""
+    assert thread.futex is not None
     try:
-        return {descriptor_target(pid, int(name)) for name in os.listdir(f"/proc/{pid}/fd")}
+        maps = Path(f"/proc/{thread.pid}/maps").read_text(errors="replace").splitlines()
     except OSError:
-        return set()
+        return True
+    for line in maps:
+        span, permissions, _, device, inode, *_ = line.split()
+        start, _, end = span.partition("-")
+        if int(start, 16) <= thread.futex < int(end, 16):
+            return permissions.endswith("s") and _is_mapped_elsewhere(f" {device} {inode} ", thread.pid, tree.pids)
+    return False
 
 
-def _socket_peer(pid: int, descriptor: int | None) -> str:
-    import psutil
+def _is_mapped_elsewhere(file: str, pid: int, members: Iterable[int]) -> bool:
+    """Those the tree descends from inherited it and wait for its end: they do not count."""
+    known = {*members, os.getpid()}
+    while pid > 1:
+        pid = _family(pid)[0]
+        known.add(pid)
+    for other in os.listdir("/proc"):
+        if other.isdigit() and int(other) not in known:
+            try:
+                maps = Path(f"/proc/{other}/maps").read_text(errors="replace")
+            except OSError:
+                continue
+            if any(file in line and line.split()[1].endswith("s") for line in maps.splitlines() if file in line):
+                return True
+    return False
 
-    try:
-        connections = psutil.Process(pid).net_connections(kind="inet")
-    except psutil.Error:
-        return ""
-    for connection in connections:
-        if connection.fd == descriptor:
-            if not connection.raddr:
-                return f" (listening on {connection.laddr.ip}:{connection.laddr.port})"
-            host, port = connection.raddr
-            return f" (peer {host}:{port}{_owner_of(host, port)})"
-    return ""
+
+def is_helper(pid: int) -> bool:
+    """Whether a process only serves the test's: one of multiprocessing's own."""
+    command = command_of(pid)
+    return any(word in command for word in _HELPERS)
 
 
-def _owner_of(host: str, port: int) -> str:
-    """The process of this machine that serves that address."""
-    import psutil
-
-    try:
-        for connection in psutil.net_connections(kind="inet"):
-            if connection.laddr and connection.laddr.port == port and connection.pid:
-                states = look_at_process(connection.pid)
-                doing = describe_wait(states[0], ()) if states and states[0].descriptor is None else ""
-                command = command_of(connection.pid)[:60]
-                return f", served by pid {connection.pid} ({command})" + (f", which {doing}" if doing else "")
-    except psutil.Error:
-        pass
-    return ""

@@ -17,6 +17,8 @@ _MACHINERY = re.compile(
     r"|[/\\]bin[/\\]pytest$|^<frozen runpy>$"
 )
 
+_WRAPPER = re.compile(r"[/\\]pytest_rlstability[/\\]locks[/\\]")
+
 _INSTALLED = re.compile(r"[/\\](?:site-packages|dist-packages|lib[/\\]python3\.\d+)[/\\]|^<")
 
 _SIGNAL_OF = {
@@ -60,6 +62,8 @@ class ThreadStack:
         """The frames up to where pytest called the user's code; all of them when there is nothing else."""
         own: list[Frame] = []
         for frame in self.frames:
+            if _WRAPPER.search(frame.file):
+                continue  # between the user's code and the lock it took
             if frame.is_machinery and own:
                 break
             if not frame.is_machinery and not _is_thread_start(frame):

@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import random
 import sys
+import threading
 import time
 import traceback
 from collections.abc import Callable, Mapping
@@ -91,8 +92,9 @@ class Child:
         faults.follow_forks(self._directory, self._wire.drop)
         faults.announce_threads(self._tell_thread)
 
-    def _tell_thread(self, ident: int, native_id: int, name: str, daemon: bool) -> None:
-        self._wire.send({"kind": "thread", "ident": ident, "native": native_id, "name": name, "daemon": daemon})
+    def _tell_thread(self, thread: threading.Thread, before: bool) -> None:
+        words = {"ident": thread.ident, "native": thread.native_id, "name": thread.name, "daemon": thread.daemon}
+        self._wire.send({"kind": "thread", "before": before, **words})
 
     def work(self, find: Callable[[object], pytest.Item]) -> None:
         """Run the jobs that come, until the one that ends the process."""

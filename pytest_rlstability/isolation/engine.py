@@ -19,7 +19,7 @@ from pytest_rlstability.isolation.protocol import Backend
 from pytest_rlstability.isolation.spawn import SpawnBackend
 from pytest_rlstability.isolation.stall_watch import StallWatch
 from pytest_rlstability.isolation.supervisor import Supervisor
-from pytest_rlstability.isolation.timeouts import outside_limits
+from pytest_rlstability.isolation.timeouts import outside_limits, uses_alarm
 from pytest_rlstability.isolation.watch import MemoryCap, Watch
 from pytest_rlstability.options import Settings, settings_of
 from pytest_rlstability.reports.desk import Desk
@@ -112,7 +112,15 @@ class Engine:
         )
         watches: list[Watch] = outside_limits(item, self._hub.directory)
         if plan.stall_after > 0:
-            watches.append(StallWatch(plan.stall_after, self._hub.directory, lambda text: self._say_slow(item, text)))
+            watches.append(
+                StallWatch(
+                    plan.stall_after,
+                    self._hub.directory,
+                    lambda text: self._say_slow(item, text),
+                    native=self._settings.native,
+                    alarm_is_ours=uses_alarm(item),
+                )
+            )
         if plan.memory is not None:
             watches.append(MemoryCap(plan.memory))
         self._desk.tell("started", item.nodeid, pid=process.pid, backend=run.backend, seed=run.seed)

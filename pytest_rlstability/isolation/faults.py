@@ -95,14 +95,15 @@ def follow_forks(directory: Path, cut_off: Callable[[], None]) -> None:
         os.register_at_fork(after_in_child=in_child)
 
 
-def announce_threads(tell: Callable[[int, int, str, bool], None]) -> None:
-    """Call *tell* with ident, native id, name and daemon flag of every thread as it starts: a dump names none of them."""
+def announce_threads(tell: Callable[[threading.Thread, bool], None]) -> None:
+    """Call *tell* with every thread as it starts, and with those there are, which are not the test's: a dump names
+    none of them. Its second argument says which."""
     original = threading.Thread._set_native_id  # type: ignore[attr-defined]
 
     def announced(thread: threading.Thread) -> None:
         original(thread)
-        tell(thread.ident or 0, thread.native_id or 0, thread.name, thread.daemon)
+        tell(thread, False)
 
     threading.Thread._set_native_id = announced  # type: ignore[attr-defined]
-    main = threading.main_thread()
-    tell(main.ident or 0, main.native_id or os.getpid(), main.name, False)
+    for thread in threading.enumerate():
+        tell(thread, thread is not threading.main_thread())

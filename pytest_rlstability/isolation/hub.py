@@ -38,6 +38,7 @@ class TestProcess:
     threads: dict[int, str] = field(default_factory=dict)
     native_names: dict[int, str] = field(default_factory=dict)
     daemons: set[int] = field(default_factory=set)
+    bystanders: set[int] = field(default_factory=set)
     lock_waits: dict[int, Record] = field(default_factory=dict)
     exit: Exit | None = None
 
@@ -199,6 +200,8 @@ class Hub:
                 process.native_names[record["native"]] = record["name"]
                 if record["daemon"]:
                     process.daemons.add(record["native"])
+                if record["before"]:
+                    process.bystanders.add(record["native"])
             elif record["kind"] == "lock":
                 hear_lock(process.lock_waits, record)
             else:

@@ -2,144 +2,160 @@
 
 from __future__ import annotations
 
-import os
-import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from pathlib import Path
 
-from pytest_rlstability.evidence.processes import TreeState, describe_wait, look_at_tree, maps_shared_memory
-from pytest_rlstability.evidence.stacks import parse_dump
+from pytest_rlstability.evidence.peers import describe_wait
+from pytest_rlstability.evidence.processes import (
+    TreeState,
+    can_be_woken,
+    delay_of,
+    is_helper,
+    look_at_tree,
+    members_of,
+    ticks_of,
+)
+from pytest_rlstability.evidence.worker_stacks import fork_after_threads, worker_stacks
 from pytest_rlstability.facts import Killed
-from pytest_rlstability.isolation.faults import STACKS_SIGNAL, worker_faults_path
 from pytest_rlstability.isolation.hub import TestProcess
-from pytest_rlstability.isolation.kernel import command_of
+from pytest_rlstability.locks.cycle import find_cycle, leads_to, waits_text
 from pytest_rlstability.units import format_duration
 from pytest_rlstability.verdicts.stall import classify, is_deadlock, thread_lines
+from pytest_rlstability.verdicts.standstill import Look, Standstill
 
 INTERVAL = 0.5
+_LONGEST_INTERVAL = 1.5
+_COST_SHARE = 0.0015
 DEADLOCK_AFTER = 2.5
 """Seconds all threads must have been seen in endless waits, without a context switch, to be called a deadlock."""
-_COST_SHARE = 0.0015
+_BUSY_TICKS = 3
+"""Ticks of processor time since the last look that need no closer look to be called progress."""
 
 
 class StallWatch:
     """Ends a test after *after* seconds without progress, and a certain deadlock sooner.
 
     Progress is a beat in a test that beats; in one that does not, or outside its body, processor time or a context
-    switch of any thread in its process tree.
+    switch of any thread in its process tree. ``verdicts.standstill`` has the rules.
     """
 
-    def __init__(self, after: float, directory: Path, say_slow: Callable[[str], None]) -> None:
+    def __init__(
+        self,
+        after: float,
+        directory: Path,
+        say_slow: Callable[[str], None],
+        *,
+        native: str = "auto",
+        alarm_is_ours: bool = False,
+    ) -> None:
         self._after = after
         self._directory = directory
         self._say_slow = say_slow
+        self._native = native
+        self._alarm_is_ours = alarm_is_ours
         self._warned = False
-        now = time.monotonic()
-        self._progress = self._moved = now
-        self._mark: tuple[object, ...] = ()
-        self._activity: object = None
-        self.due = now + INTERVAL
+        self._state = Standstill(after)
+        self._ticks: dict[int, int] = {}
+        self._delays: dict[int, float] = {}
+        self._looked = time.monotonic()
+        self._interval = max(0.05, min(INTERVAL, after / 4))
+        self.due = self._looked + self._interval
 
     def look(self, process: TestProcess) -> Killed | None:
-        began = time.monotonic()
-        tree = look_at_tree(process.pid)
-        self._note(process, tree, began)
-        killed = self._judge(process, tree, began)
-        spent = time.monotonic() - began
-        self.due = time.monotonic() + max(INTERVAL, spent / _COST_SHARE)
+        now, spent_before = time.monotonic(), time.thread_time()
+        # Of a long gap, in which we were suspended or starved ourselves, only what was planned counts.
+        gap = min(now - self._looked, 2 * self._interval)
+        self._looked = now
+        look, tree = self._see(process, gap)
+        self._state.note(look)
+        killed = None if tree is None else self._judge(process, tree)
+        spent = time.thread_time() - spent_before
+        if killed is None:
+            self._interval = min(max(self._interval, INTERVAL, spent / _COST_SHARE), _LONGEST_INTERVAL)
+        self.due = time.monotonic() + self._interval
         return killed
 
-    def _note(self, process: TestProcess, tree: TreeState, now: float) -> None:
+    def _see(self, process: TestProcess, gap: float) -> tuple[Look, TreeState | None]:
         slot = process.slot
-        activity = tree.activity
-        if activity != self._activity:
-            self._activity, self._moved = activity, now
+        mark = (slot.phase, slot.phase_start, slot.beats)
         beating = slot.phase == "call" and slot.beating
-        mark = (slot.phase, slot.phase_start, slot.beats, None if beating else activity)
-        if mark != self._mark:
-            self._mark, self._progress, self._warned = mark, now, False
+        members = members_of(process.pid)
+        ticks = {pid: ticks_of(pid) for pid in members}
+        busy = sum(ticks.values()) - sum(self._ticks.values()) >= _BUSY_TICKS or not self._ticks
+        self._ticks = ticks
+        starved = self._starved(members, gap) if beating else 0.0
+        if busy and not (beating and self._state.still + gap >= self._after / 2):
+            return Look(gap, mark, beating, busy=True), None
+        tree = look_at_tree(process.pid, members)
+        return Look(gap, mark, beating, tree, process.pid, frozenset(process.daemons), starved), tree
 
-    def _judge(self, process: TestProcess, tree: TreeState, now: float) -> Killed | None:
-        still = now - self._progress
-        if still >= self._after:
-            return self._standstill(process, tree, now, still)
-        quiet = now - self._moved
-        if quiet >= DEADLOCK_AFTER and self._certain_deadlock(tree):
-            return self._standstill(process, tree, now, max(still, quiet))
-        if still >= self._after / 2 and not self._warned:
+    def _starved(self, members: list[int], gap: float) -> float:
+        """Which part of the time since the last look the test was kept from running by others."""
+        delays = {pid: delay_of(pid) for pid in members}
+        growth = max((delays[pid] - self._delays.get(pid, delays[pid]) for pid in members), default=0.0)
+        self._delays = delays
+        return min(1.0, max(0.0, growth / gap)) if gap > 0 else 0.0
+
+    def _judge(self, process: TestProcess, tree: TreeState) -> Killed | None:
+        state = self._state
+        if state.is_over:
+            return self._standstill(process, tree, state.still)
+        if state.quiet >= DEADLOCK_AFTER and self._certain_deadlock(process, tree):
+            return self._standstill(process, tree, max(state.still, state.quiet))
+        if state.main_still >= DEADLOCK_AFTER and _locked_out(process):
+            return self._standstill(process, tree, state.main_still)
+        if state.still >= self._after / 2 and not self._warned:
             self._warned = True
-            self._say_slow(f"no progress for {format_duration(still)}, fails at {format_duration(self._after)}")
+            self._say_slow(f"no progress for {format_duration(state.still)}, fails at {format_duration(self._after)}")
+        elif state.still == 0:
+            self._warned = False
         return None
 
-    def _certain_deadlock(self, tree: TreeState) -> bool:
-        return is_deadlock(tree) and not any(maps_shared_memory(pid) for pid in tree.pids)
+    def _certain_deadlock(self, process: TestProcess, tree: TreeState) -> bool:
+        tree = _without_bystanders(tree, process.bystanders)
+        return is_deadlock(tree) and not can_be_woken(tree, alarm_is_ours=self._alarm_is_ours)
 
-    def _standstill(self, process: TestProcess, tree: TreeState, now: float, still: float) -> Killed:
-        active = now - self._moved < 2 * INTERVAL
+    def _standstill(self, process: TestProcess, tree: TreeState, still: float) -> Killed:
+        active = self._state.quiet < 2 * self._interval and self._state.background < self._after
         detail = f"no progress for {format_duration(still)}"
-        return Killed("stall", detail, self._after, evidence(process, tree, self._directory, active=active))
+        aside = process.daemons if self._state.background >= self._after else process.bystanders
+        facts = evidence(process, tree, self._directory, active=active, native=self._native, aside=aside)
+        return Killed("stall", detail, self._after, facts)
 
 
-def evidence(process: TestProcess, tree: TreeState, directory: Path, *, active: bool) -> dict[str, object]:
-    """What a stall report shows beyond the stacks of the test's own process."""
-    shared_memory = any(maps_shared_memory(pid) for pid in tree.pids)
+def _without_bystanders(tree: TreeState, threads: Collection[int]) -> TreeState:
+    """What is the test's own: not *threads*, and not the processes multiprocessing starts for itself."""
+    helpers = {pid for pid in tree.pids[1:] if is_helper(pid)}
+    return TreeState(tuple(state for state in tree.threads if state.pid not in helpers and state.thread not in threads))
+
+
+def _locked_out(process: TestProcess) -> bool:
+    """Whether the test's main thread waits in, or behind, a cycle of locks that are known to the last one."""
+    main = next((wait for wait in process.lock_waits.values() if wait["native"] == process.pid), None)
+    return main is not None and leads_to(process.lock_waits, main["thread"], find_cycle(process.lock_waits))
+
+
+def evidence(
+    process: TestProcess,
+    tree: TreeState,
+    directory: Path,
+    *,
+    active: bool,
+    native: str = "auto",
+    aside: Collection[int] = (),
+) -> dict[str, object]:
+    """What a stall report shows beyond the stacks of the test's own process. Its class is told without the
+    threads *aside*."""
     words = {thread.thread: describe_wait(thread, tree.pids) for thread in tree.threads}
+    cycle = find_cycle(process.lock_waits)
+    judged = _without_bystanders(tree, aside)
+    kind = classify(judged, active=active, shared=can_be_woken(judged, alarm_is_ours=True))
     return {
-        "class": classify(tree, active=active, shared_memory=shared_memory),
+        "class": "deadlock" if _locked_out(process) else kind,
+        "cycle": waits_text(process.lock_waits) if cycle else "",
+        "waits": "" if cycle else waits_text(process.lock_waits),
         "threads": thread_lines(tree, words, process.native_names),
-        "worker_stacks": _worker_stacks(process.pid, tree, directory),
-        "hint": _hint(process.pid, tree),
+        "worker_stacks": worker_stacks(process.pid, tree, directory, native),
+        "hint": fork_after_threads(process.pid, tree),
     }
-
-
-def _worker_stacks(own: int, tree: TreeState, directory: Path) -> str:
-    """The Python stacks of the processes the test forked: they write them when asked, without the GIL."""
-    blocks = []
-    for pid in tree.pids:
-        path = worker_faults_path(directory, pid)
-        if pid == own or STACKS_SIGNAL is None or not path.exists():
-            continue
-        try:
-            os.kill(pid, STACKS_SIGNAL)
-        except ProcessLookupError:
-            continue
-        text = _wait_for_text(path)
-        if text:
-            blocks.append(f"pid {pid} ({command_of(pid)[:60]})\n{parse_dump(text).render()}")
-    return "\n".join(blocks)
-
-
-def _wait_for_text(path: Path) -> str:
-    """A stopped process writes nothing: do not wait for it long."""
-    for _ in range(20):
-        text = path.read_text(errors="replace")
-        if text:
-            time.sleep(0.02)
-            return path.read_text(errors="replace")
-        time.sleep(0.02)
-    return ""
-
-
-def _hint(own: int, tree: TreeState) -> str:
-    """A well-known way to hang that the numbers alone show."""
-    for pid in tree.pids:
-        threads = tree.of(pid)
-        forked = pid != own and command_of(pid) == command_of(own)
-        if forked and len(threads) == 1 and threads[0].call == "futex" and threads[0].endless and _has_openmp(pid):
-            return (
-                f"pid {pid} was forked after this process had used a native thread pool (OpenMP): the pool's threads "
-                "do not exist in the fork, and its first parallel computation waits for them for ever. "
-                "Start workers with 'spawn' or 'forkserver', or call torch.set_num_threads(1) in them first."
-            )
-    return ""
-
-
-def _has_openmp(pid: int) -> bool:
-    if sys.platform != "linux":
-        return False
-    try:
-        maps = Path(f"/proc/{pid}/maps").read_text(errors="replace")
-    except OSError:
-        return False
-    return any(name in maps for name in ("libgomp", "libomp", "libiomp"))

@@ -27,6 +27,15 @@ def outside_limits(item: pytest.Item, directory: Path) -> list[Watch]:
     return [HardLimit(settings.timeout, grace, directory, call_only=settings.func_only)]
 
 
+def uses_alarm(item: pytest.Item) -> bool:
+    """Whether pytest-timeout catches SIGALRM in the test's process: it wakes no thread but to fail the test."""
+    timeouts = item.config.pluginmanager.getplugin("timeout")
+    if timeouts is None:
+        return False
+    settings = timeouts._get_item_settings(item)
+    return bool(settings.timeout and settings.timeout > 0 and settings.method == "signal")
+
+
 def is_kept_outside(item: pytest.Item, settings: Any, *, isolated: bool) -> bool:
     """Whether the limit is kept by the supervisor alone: in pytest's own process, where the alarm would hit us,
     and in the test's for the thread method, which knows no better than to end it."""

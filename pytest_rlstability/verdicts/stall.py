@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import re
+from dataclasses import replace
+
 from pytest_rlstability.events import Verdict
 from pytest_rlstability.evidence.processes import ThreadState, TreeState
-from pytest_rlstability.evidence.stacks import parse_dump
+from pytest_rlstability.evidence.stacks import StackDump, parse_dump
 from pytest_rlstability.facts import Run
 from pytest_rlstability.verdicts.crash import (
     place_of,
@@ -17,9 +20,13 @@ from pytest_rlstability.verdicts.crash import (
 )
 
 _CHILD_WAITS = ("wait4", "waitid")
+_INTERPRETERS_WAIT = re.compile(
+    r"\s*(?:_*(?:GI_)*(?:new_)?sem_|__futex|_*PyThread|acquire_timed|lock_PyThread|r?lock_|do_futex|syscall|"
+    r"_*(?:GI_+)?(?:clock_)?nanosleep|pysleep|time_sleep|_*(?:clone|start_thread)|thread_(?:run|PyThread))"
+)
 
 
-def classify(tree: TreeState, *, active: bool, shared_memory: bool = False) -> str:
+def classify(tree: TreeState, *, active: bool, shared: bool = False) -> str:
     """The class of a standstill from the state of every thread.
 
     deadlock: every thread waits without end for something only another of them could give; blocked: something
@@ -32,7 +39,7 @@ def classify(tree: TreeState, *, active: bool, shared_memory: bool = False) -> s
         return "blocked"
     if active:
         return "spinning"
-    if not shared_memory and is_deadlock(tree):
+    if not shared and is_deadlock(tree):
         return "deadlock"
     return "blocked"
 
@@ -51,7 +58,7 @@ def judge_stall(run: Run) -> Verdict | None:
         return None
     facts = run.killed.facts
     kind = str(facts.get("class", "unknown"))
-    dump = parse_dump(run.dump, run.threads)
+    dump = _main_first(parse_dump(run.dump, run.threads))
     frames = dump.threads[0].own_frames if dump.threads else ()
     return Verdict(
         "STALL",
@@ -60,11 +67,12 @@ def judge_stall(run: Run) -> Verdict | None:
             ("", where(frames)),
             ("", str(facts.get("hint", ""))),
             ("Wait-for cycle", str(facts.get("cycle", ""))),
+            ("Waits for locks", str(facts.get("waits", ""))),
             ("Stages", stages_text(run)),
             ("Threads", str(facts.get("threads", ""))),
             ("Python stacks", dump.render()),
             ("Worker stacks", str(facts.get("worker_stacks", ""))),
-            ("Native stack", run.native),
+            ("Native stack", telling_native(run.native)),
             ("Process", process_text(run)),
         ),
         facts={
@@ -74,6 +82,38 @@ def judge_stall(run: Run) -> Verdict | None:
             **shared_facts(run),
         },
     )
+
+
+def _main_first(dump: StackDump) -> StackDump:
+    """The main thread is where the test stands; faulthandler writes it last."""
+    return replace(dump, threads=tuple(sorted(dump.threads, key=lambda thread: thread.name != "MainThread")))
+
+
+def telling_native(text: str) -> str:
+    """The native frames that the Python stacks do not show already, with the Python line that led to each; threads
+    that only wait in the interpreter's own locks and sleeps are left out."""
+    blocks: list[list[str]] = []
+    rest: list[str] = []
+    for line in text.splitlines():
+        if line.startswith("thread "):
+            blocks.append([line])
+        elif line.startswith("  ") and blocks:
+            blocks[-1].append(line)
+        else:
+            rest.append(line)
+    shown = [kept for title, *frames in blocks if (kept := _telling_frames(title, frames))]
+    if blocks and not shown:
+        return ""
+    return "\n".join(line for block in [*shown, rest] for line in block)
+
+
+def _telling_frames(title: str, frames: list[str]) -> list[str]:
+    """None of the frames when all the native ones are the interpreter's way to wait."""
+    python = next((index for index, frame in enumerate(frames) if frame.endswith("[Python]")), len(frames))
+    native = frames[:python]
+    if all(_INTERPRETERS_WAIT.match(frame) for frame in native):
+        return []
+    return [title, *native, *frames[python : python + 1]]
 
 
 def thread_lines(tree: TreeState, words: dict[int, str], names: dict[int, str]) -> str:

@@ -1,0 +1,163 @@
+"""What a waiting thread waits for, in words: the other end of its pipe or socket, and what that one is doing."""
+
+from __future__ import annotations
+
+import os
+import re
+import socket
+import struct
+import sys
+from collections.abc import Iterable, Iterator
+
+from pytest_rlstability.evidence.processes import ThreadState, descriptor_target, look_at_process
+from pytest_rlstability.isolation.kernel import command_of
+
+_SLEEPS = ("nanosleep", "clock_nanosleep")
+_MULTIPLEXERS = ("poll", "ppoll", "select", "pselect6", "epoll_wait", "epoll_pwait", "epoll_pwait2")
+_COMMAND_LENGTH = 60
+
+
+def describe_wait(thread: ThreadState, tree: Iterable[int]) -> str:
+    """``in read on pipe:[88], whose other end pid 7 (python env.py) holds, which sleeps``"""
+    if thread.state in ("T", "t"):
+        return "stopped by a signal"
+    if thread.call in _MULTIPLEXERS:
+        return f"{_doing(thread)}{_watched(thread, tree)}"
+    if thread.descriptor is None:
+        return _doing(thread)
+    target = descriptor_target(thread.pid, thread.descriptor)
+    return f"in {thread.call} on {target}{_other_end(thread.pid, thread.descriptor, target, tree)}"
+
+
+def _doing(thread: ThreadState) -> str:
+    """The same without a look at the other end."""
+    if thread.state in ("T", "t"):
+        return "is stopped by a signal"
+    if thread.call == "":
+        return "computes"
+    if thread.call == "?":
+        return "does what cannot be seen"
+    if thread.call.startswith("futex"):
+        return "waits for a lock" + ("" if thread.endless else ", with a timeout")
+    if thread.call in ("wait4", "waitid"):
+        return "waits for a child process to end"
+    if thread.call in _SLEEPS:
+        return "sleeps"
+    if thread.call in _MULTIPLEXERS:
+        return "waits for input or output" + ("" if thread.endless else ", with a timeout")
+    if thread.descriptor is not None:
+        return f"is in {thread.call} on {descriptor_target(thread.pid, thread.descriptor)}"
+    return f"is in {thread.call}"
+
+
+def _watched(thread: ThreadState, tree: Iterable[int]) -> str:
+    """What an epoll instance waits for; poll and select keep theirs in the process's memory."""
+    if thread.descriptor is None:
+        return ""
+    try:
+        with open(f"/proc/{thread.pid}/fdinfo/{thread.descriptor}") as file:
+            descriptors = [int(number) for number in re.findall(r"^tfd:\s*(\d+)", file.read(), re.MULTILINE)]
+    except OSError:
+        return ""
+    targets = [(number, descriptor_target(thread.pid, number)) for number in descriptors]
+    parts = [f"{target}{_other_end(thread.pid, number, target, tree)}" for number, target in targets[:3]]
+    return f" on {'; '.join(parts)}" if parts else ""
+
+
+def _other_end(pid: int, descriptor: int, target: str, tree: Iterable[int]) -> str:
+    if target.startswith("pipe:"):
+        return _holders(pid, target, tree)
+    if target.startswith("socket:"):
+        peer = unix_peer(int(target[8:-1]))
+        return _holders(pid, f"socket:[{peer}]", tree) if peer else _internet_peer(pid, descriptor)
+    return ""
+
+
+def _holders(pid: int, target: str, tree: Iterable[int]) -> str:
+    """The process that has the other end: one of the test's if there is one, never the waiting one if another has."""
+    for other in _by_nearness(pid, tree):
+        if target in _targets(other):
+            return f", whose other end pid {other} ({command_of(other)[:_COMMAND_LENGTH]}) holds, which {_what(other)}"
+    if target in _targets(pid):
+        return ", whose other end only this process holds"
+    return ", whose other end nobody holds"
+
+
+def _by_nearness(pid: int, tree: Iterable[int]) -> Iterator[int]:
+    members = [member for member in tree if member != pid]
+    yield from members
+    if sys.platform == "linux":
+        for name in os.listdir("/proc"):
+            if name.isdigit() and int(name) not in (pid, *members):
+                yield int(name)
+
+
+def _what(pid: int) -> str:
+    states = look_at_process(pid)
+    return _doing(states[0]) if states else "has ended"
+
+
+def _targets(pid: int) -> set[str]:
+    try:
+        return {descriptor_target(pid, int(name)) for name in os.listdir(f"/proc/{pid}/fd")}
+    except OSError:
+        return set()
+
+
+def unix_peer(inode: int) -> int | None:
+    """The inode of the socket a Unix socket is connected to; not in /proc, but the kernel tells who asks."""
+    if sys.platform != "linux":
+        return None
+    sock_diag_by_family, request_flag, show_peer, peer_attribute = 20, 1, 4, 2
+    request = struct.pack("=BBHIIIII", socket.AF_UNIX, 0, 0, 0xFFFFFFFF, inode, show_peer, 0xFFFFFFFF, 0xFFFFFFFF)
+    header = struct.pack("=IHHII", 16 + len(request), sock_diag_by_family, request_flag, 1, 0)
+    try:
+        with socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, 4) as diagnosis:
+            diagnosis.settimeout(1.0)
+            diagnosis.send(header + request)
+            answer = diagnosis.recv(4096)
+    except OSError:
+        return None
+    if len(answer) < 32 or struct.unpack_from("=H", answer, 4)[0] != sock_diag_by_family:
+        return None
+    offset = 32
+    while offset + 4 <= len(answer):
+        length, kind = struct.unpack_from("=HH", answer, offset)
+        if kind == peer_attribute and length >= 8:
+            return int(struct.unpack_from("=I", answer, offset + 4)[0])
+        offset += max(4, (length + 3) & ~3)
+    return None
+
+
+def _internet_peer(pid: int, descriptor: int) -> str:
+    import psutil
+
+    try:
+        connections = psutil.Process(pid).net_connections(kind="inet")
+    except psutil.Error:
+        return ""
+    for connection in connections:
+        if connection.fd == descriptor:
+            if not connection.raddr:
+                return f" (listening on {connection.laddr.ip}:{connection.laddr.port})" if connection.laddr else ""
+            host, port = connection.raddr
+            return f" (peer {host}:{port}{_owner_of(pid, port)})"
+    return ""
+
+
+def _owner_of(pid: int, port: int) -> str:
+    """The process of this machine that serves that address."""
+    import psutil
+
+    try:
+        owners = {
+            one.pid for one in psutil.net_connections(kind="inet") if one.laddr and one.laddr.port == port and one.pid
+        }
+    except psutil.Error:
+        return ""
+    if not owners:
+        return ""
+    owner = next((other for other in owners if other != pid), pid)
+    if owner == pid:
+        return ", served by this process itself"
+    return f", served by pid {owner} ({command_of(owner)[:_COMMAND_LENGTH]}), which {_what(owner)}"
