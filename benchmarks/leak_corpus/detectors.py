@@ -95,7 +95,8 @@ def _steep_lines(lap: Lap) -> set[object]:
         if repeat % 10 == 9:
             gc.collect()
             for statistic in tracemalloc.take_snapshot().statistics("traceback"):
-                sizes[statistic.traceback].append(statistic.size)
+                if statistic.traceback[-1].filename not in (__file__, tracemalloc.__file__):  # its own bookkeeping
+                    sizes[statistic.traceback].append(statistic.size)
     tracemalloc.stop()
     return {str(place) for place, series in sizes.items() if len(series) >= 10 and _steep(series)}
 
