@@ -48,6 +48,8 @@ def _with_verdict(
     own = _own_call(reports)
     crash = _failed_report(item, run, verdict)
     crash.sections = [*(reports[-1].sections if reports else []), *_captured(run)]
+    if own is not None and own.failed:
+        crash.sections.insert(0, ("Before that the test had failed with", own.longreprtext))
     kept = [report for report in reports if report is not own and not (report.when == "setup" and not report.passed)]
     before = [report for report in kept if report.when != "teardown"]
     after = [report for report in kept if report.when == "teardown"]
