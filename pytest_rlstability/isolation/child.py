@@ -93,7 +93,9 @@ class Child:
         faults.announce_threads(self._tell_thread)
 
     def _tell_thread(self, thread: threading.Thread, before: bool) -> None:
-        words = {"ident": thread.ident, "native": thread.native_id, "name": thread.name, "daemon": thread.daemon}
+        # A fork changes the number by which the kernel knows a thread, and thread.native_id stays.
+        native = threading.get_native_id() if thread.ident == threading.get_ident() else thread.native_id
+        words = {"ident": thread.ident, "native": native, "name": thread.name, "daemon": thread.daemon}
         self._wire.send({"kind": "thread", "before": before, **words})
 
     def work(self, find: Callable[[object], pytest.Item]) -> None:

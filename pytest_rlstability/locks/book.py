@@ -128,11 +128,10 @@ class ThreadEnd(LockRecord):
 class ThreadRecord:
     """One thread: what it holds, and what it waits for."""
 
-    __slots__ = ("__weakref__", "_name", "held", "ident", "last", "native", "waiting")
+    __slots__ = ("__weakref__", "_name", "held", "ident", "last", "waiting")
 
     def __init__(self) -> None:
         self.ident = get_ident()
-        self.native = get_native_id()
         self.last: LockRecord | None = None
         self.held: list[LockRecord] = []
         self.waiting: Waiting | None = None
@@ -207,7 +206,7 @@ class Book:
             {
                 "event": "waits",
                 "thread": me.ident,
-                "native": me.native,
+                "native": get_native_id(),
                 "name": me.name,
                 "lock": lock.serial,
                 "what": lock.label,

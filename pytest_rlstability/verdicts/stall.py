@@ -102,7 +102,7 @@ def telling_native(text: str) -> str:
         else:
             rest.append(line)
     shown = [kept for title, *frames in blocks if (kept := _telling_frames(title, frames))]
-    if blocks and not shown:
+    if not shown and (blocks or text == "(off)"):
         return ""
     return "\n".join(line for block in [*shown, rest] for line in block)
 
