@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from pytest_rlstability.signals.registry import expand
 from pytest_rlstability.units import DURATION_FORM, SIZE_FORM, parse_duration, parse_size
 
 BACKENDS = ("auto", "zygote", "spawn", "inprocess")
@@ -71,6 +72,8 @@ def rl_no_leak(
     """nothing may grow with laps beyond limit per lap (default: beyond noise). signals=["fds"] judges only those;
     warmup and laps fix what is otherwise chosen by what a lap costs."""
     names = (signals,) if isinstance(signals, str) else None if signals is None else tuple(signals)
+    if names is not None:
+        expand(names)
     return NoLeak(
         limit=limit if isinstance(limit, float) or limit is None else _value("limit", limit, parse_size, SIZE_FORM),
         signals=names,

@@ -381,20 +381,6 @@ def box2d_destroyed(random: Random) -> Lap:
 
 
 @innocent
-def lander_resets(random: Random) -> Lap:
-    import gymnasium
-
-    env = gymnasium.make("LunarLander-v3")
-
-    def lap() -> None:
-        env.reset(seed=random.randrange(10**6))
-        for _ in range(5):
-            env.step(env.action_space.sample())
-
-    return lap
-
-
-@innocent
 def cartpole_episodes(random: Random) -> Lap:
     import gymnasium
 

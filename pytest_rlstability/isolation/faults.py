@@ -102,7 +102,8 @@ def announce_threads(tell: Callable[[threading.Thread, bool], None]) -> None:
 
     def announced(thread: threading.Thread) -> None:
         original(thread)
-        tell(thread, False)
+        with suppress(Exception):  # a fault of ours must not end the user's thread before it has begun
+            tell(thread, False)
 
     threading.Thread._set_native_id = announced  # type: ignore[attr-defined]
     for thread in threading.enumerate():

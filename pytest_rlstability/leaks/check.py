@@ -7,7 +7,7 @@ import gc
 import math
 import time
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 from ..signals.protocol import Signal
 from ..signals.registry import open_signals
@@ -145,7 +145,7 @@ class LeakCheck:
         )
         for watched in self.watched:
             if not watched.dismissed:
-                watched.judgement = judge(watched.series.laps, watched.series.values, self._allowed(watched), evidence)
+                watched.judgement = judge(watched.series.laps, watched.series.values, watched.rule, evidence)
 
     def judge_cut_short(self) -> None:
         """Judge what there is when a lap ended the check: with the warm-up's samples if that is nearly all."""
@@ -278,13 +278,6 @@ class LeakCheck:
         if name == "python":
             return sum(allowance.blocks() for allowance in self.allowances)
         return sum(allowance.heap_bytes() for allowance in self.allowances) if name == "malloc" else 0.0
-
-    def _allowed(self, watched: Watched) -> Rule:
-        """Its rule, with what libraries are known to lose per lap on top of its limit."""
-        if watched.signal.name != "malloc" or not self.allowances:
-            return watched.rule
-        lost = sum(allowance.bytes_at_most() for allowance in self.allowances)
-        return replace(watched.rule, limit=watched.rule.limit + lost / max(self.measured_laps, 1))
 
     def _sample_dear(self) -> None:
         """Read the signals that take long only when laps have taken so much longer that it does not matter."""

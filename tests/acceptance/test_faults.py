@@ -50,6 +50,7 @@ def test_a_wrong_ini_value_names_the_ini_key(run_pytest):
         ("rl_no_stall(after='x')", ("after='x'", "30s")),
         ("rl_no_leak(limit='banana')", ("limit='banana'",)),
         ("rl_no_leak(laps=0)", ("laps=0",)),
+        ("rl_no_leak(signals=['memmory'])", ("'memmory' is not a signal",)),
         ("forked(1)", ("forked()",)),
     ],
 )

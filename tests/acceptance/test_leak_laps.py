@@ -201,11 +201,6 @@ LIMITS = """
         for lap in rl_laps:
             if lap < 600:
                 os.open(os.devnull, os.O_RDONLY)
-
-    @pytest.mark.rl_no_leak(signals=["rss"])
-    def test_never_judged(rl_laps):
-        for lap in rl_laps:
-            pass
 """
 
 
@@ -217,13 +212,11 @@ def test_limits_and_signals(run_pytest: RunPytest) -> None:
         "test_small_objects_above": "failed",
         "test_not_looked_at": "passed",
         "test_one_descriptor_allowed": "passed",
-        "test_never_judged": "error",
     }, outcome.text
     assert "limit 1.0 KiB)" in outcome.messages["test_above"]
-    assert "charted but never judged" in outcome.details["test_never_judged"]
 
 
-@pytest.mark.parametrize("arguments", ['limit="banana"', "laps=-3", "lapse=10"])
+@pytest.mark.parametrize("arguments", ['limit="banana"', "laps=-3", "lapse=10", "signals=['rss']"])
 def test_a_wrong_marker_is_a_usage_error(run_pytest: RunPytest, arguments: str) -> None:
     outcome = run_pytest(f"""
         import pytest
@@ -233,7 +226,7 @@ def test_a_wrong_marker_is_a_usage_error(run_pytest: RunPytest, arguments: str) 
             pass
     """)
     assert outcome.code == 4
-    assert arguments.partition("=")[0] in outcome.text
+    assert arguments.partition("=")[0] in outcome.text or "charted but never judged" in outcome.text
 
 
 WHOLE = """
