@@ -277,5 +277,3 @@ def is_helper(pid: int) -> bool:
     """Whether a process only serves the test's: one of multiprocessing's own."""
     command = command_of(pid)
     return any(word in command for word in _HELPERS)
-
-

@@ -85,7 +85,8 @@ class StallWatch:
         busy = sum(ticks.values()) - sum(self._ticks.values()) >= _BUSY_TICKS or not self._ticks
         self._ticks = ticks
         starved = self._starved(members, gap) if beating else 0.0
-        if busy and not (beating and self._state.still + gap >= self._after / 2):
+        close_look = process.lock_waits or (beating and self._state.still + gap >= self._after / 2)
+        if busy and not close_look:
             return Look(gap, mark, beating, busy=True), None
         tree = look_at_tree(process.pid, members)
         return Look(gap, mark, beating, tree, process.pid, frozenset(process.daemons), starved), tree

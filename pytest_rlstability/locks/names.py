@@ -7,6 +7,7 @@ import itertools
 import linecache
 import os
 import sysconfig
+from collections.abc import Iterator
 from functools import lru_cache
 from types import CodeType, FrameType
 
@@ -61,33 +62,34 @@ def assigned_name(code: CodeType, instruction: int) -> str:
     ``locks["frame"] = Lock()`` and ``{"frame": Lock()}`` ``frame``, ``locks = [Lock() for _ in range(4)]`` ``locks``.
     """
     line = line_at(code, instruction)
-    statements, first_line = _statements(code.co_filename, line)
-    position = _position(code, instruction)
-    for statement in statements:
-        if position is None:
-            call = next((node for node in ast.walk(statement) if isinstance(node, ast.Call)), None)
-        else:
-            call = _call_at(statement, position[0] - first_line + 1, position[1])
-        if call is not None:
-            return _name_for(statement, call)
+    column = _column(code, instruction)
+    # Upwards, because the call may stand on a later line of its statement.
+    for first in range(line, max(0, line - _LONGEST_STATEMENT), -1):
+        for statement in _statements(code.co_filename, first, line):
+            for call in _calls(statement, line - first + 1, column):
+                if name := _name_for(statement, call):
+                    return name
     return ""
 
 
-def _statements(path: str, line: int) -> tuple[list[ast.stmt], int]:
-    """The statements on a line, and the line they begin on: a call may stand on a later line of its statement."""
-    for first in range(line, max(0, line - _LONGEST_STATEMENT), -1):
-        text = linecache.getline(path, first)
-        indent = len(text) - len(text.lstrip())
-        block = text[indent:]
-        for number in range(first + 1, line + 1):
-            block += linecache.getline(path, number)
-        for number in range(line + 1, line + _LONGEST_STATEMENT):
-            if statements := _parse(block):
-                for statement in statements:
-                    _shift(statement, indent)
-                return statements, first
-            block += linecache.getline(path, number)
-    return [], line
+def _calls(statement: ast.stmt, line: int, column: int | None) -> Iterator[ast.Call]:
+    for node in ast.walk(statement):
+        if isinstance(node, ast.Call) and node.lineno == line and column in (None, node.col_offset):
+            yield node
+
+
+def _statements(path: str, first: int, line: int) -> list[ast.stmt]:
+    """The statements from line *first* to *line*, and as far beyond as it takes to complete them."""
+    text = linecache.getline(path, first)
+    indent = len(text) - len(text.lstrip())
+    block = text[indent:] + "".join(linecache.getline(path, number) for number in range(first + 1, line + 1))
+    for number in range(line + 1, line + _LONGEST_STATEMENT):
+        if statements := _parse(block):
+            for statement in statements:
+                _shift(statement, indent)
+            return statements
+        block += linecache.getline(path, number)
+    return []
 
 
 def _parse(block: str) -> list[ast.stmt]:
@@ -104,21 +106,12 @@ def _shift(statement: ast.stmt, indent: int) -> None:
             node.col_offset += indent  # type: ignore[attr-defined]
 
 
-def _position(code: CodeType, instruction: int) -> tuple[int, int] | None:
-    """Line and column of an instruction; Python 3.10 knows no columns."""
+def _column(code: CodeType, instruction: int) -> int | None:
+    """The column of an instruction; Python 3.10 knows none."""
     if not hasattr(code, "co_positions"):
         return None
     positions = next(itertools.islice(code.co_positions(), instruction // 2, None), None)
-    if positions is None or positions[0] is None or positions[2] is None:
-        return None
-    return positions[0], positions[2]
-
-
-def _call_at(statement: ast.stmt, line: int, column: int) -> ast.Call | None:
-    for node in ast.walk(statement):
-        if isinstance(node, ast.Call) and (node.lineno, node.col_offset) == (line, column):
-            return node
-    return None
+    return None if positions is None else positions[2]
 
 
 def _name_for(statement: ast.stmt, call: ast.Call) -> str:

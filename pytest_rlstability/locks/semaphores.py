@@ -40,7 +40,20 @@ def _follow(semaphore: Any, *, recursive: bool) -> None:
     def bare(blocking: bool = True, timeout: float | None = None) -> bool:
         return bool(inner.acquire(blocking, None if timeout is None or timeout < 0 else timeout))
 
-    semaphore.acquire = acquiring(record, bare) if inner.maxvalue == 1 else _counting(record, bare)
+    semaphore.acquire = _single(record, bare) if inner.maxvalue == 1 else _counting(record, bare)
+
+
+def _single(record: LockRecord, bare: Callable[..., bool]) -> Callable[..., bool]:
+    """``acquire`` of a lock, under the names that multiprocessing gives its arguments."""
+    take = acquiring(record, bare)
+
+    def acquire(block: bool = True, timeout: float | None = None) -> bool:
+        got = take(block, -1 if timeout is None else max(timeout, 0.0))
+        if got:
+            record.code, record.at = site_of(sys._getframe(1))
+        return got
+
+    return acquire
 
 
 def _counting(record: LockRecord, bare: Callable[..., bool]) -> Callable[..., bool]:
