@@ -1,0 +1,225 @@
+"""Tracked locks are locks: everything that works with the standard library's works with them, and nothing is kept."""
+
+from __future__ import annotations
+
+import concurrent.futures
+import copy
+import gc
+import multiprocessing
+import pickle
+import queue
+import sys
+import threading
+import weakref
+from collections.abc import Iterator
+
+import pytest
+
+from pytest_rlstability.locks.book import Book
+from pytest_rlstability.locks.patch import install, uninstall
+from pytest_rlstability.locks.waits import Waits
+from pytest_rlstability.locks.watch import LockWatch
+
+
+@pytest.fixture
+def book() -> Iterator[Book]:
+    originals = (threading.Lock, threading.RLock, threading.Condition, threading.Thread.join)
+    yield install()
+    uninstall()
+    assert (threading.Lock, threading.RLock, threading.Condition, threading.Thread.join) == originals
+
+
+class Holder:
+    def __init__(self) -> None:
+        self.frame_lock = threading.Lock()
+        self.by_name = {"left": threading.Lock()}
+        self.by_name["right"] = threading.RLock()
+
+
+def test_names(book: Book) -> None:
+    holder = Holder()
+    first, second = threading.Lock(), threading.RLock()
+    several = [threading.Lock() for _ in range(2)]
+    typed: object = threading.Lock()
+    spread = threading.Condition(
+        threading.RLock(),
+    )
+    frames = queue.Queue(3)
+    go = threading.Event()
+    shared = multiprocessing.Lock()
+    expected = {
+        "frame_lock",
+        "left",
+        "right",
+        "first",
+        "second",
+        "several",
+        "typed",
+        "spread",
+        "frames",
+        "go",
+        "shared",
+    }
+    if sys.version_info < (3, 11):  # no columns: of several calls in a statement the first names them all
+        expected -= {"second"}
+    assert {place.name for place in book.places.values()} == expected
+    del holder, first, second, several, typed, spread, frames, go, shared
+
+
+def test_lock(book: Book) -> None:
+    lock = threading.Lock()
+    assert lock.acquire() is True
+    assert lock.locked()
+    assert lock.acquire(False) is False
+    assert lock.acquire(timeout=0.01) is False
+    assert lock.acquire(True, 0.01) is False
+    with pytest.raises(ValueError):
+        lock.acquire(False, 1)
+    with pytest.raises(ValueError):
+        lock.acquire(timeout=-2)
+    threading.Thread(target=lock.release).start()
+    with lock:
+        pass
+    assert not lock.locked()
+    with pytest.raises(RuntimeError):
+        lock.release()
+    with pytest.raises(TypeError):
+        pickle.dumps(lock)
+    with pytest.raises(TypeError):
+        copy.copy(lock)
+
+
+def test_rlock(book: Book) -> None:
+    lock = threading.RLock()
+    with lock, lock:
+        assert lock.acquire(blocking=False)
+        lock.release()
+    with pytest.raises(RuntimeError):
+        lock.release()
+
+
+@pytest.mark.parametrize("make", [lambda: None, lambda: threading.Lock(), lambda: threading.RLock()])
+def test_condition(book: Book, make) -> None:
+    condition = threading.Condition(make())
+    seen = []
+
+    def notify() -> None:
+        with condition:
+            seen.append(1)
+            condition.notify_all()
+
+    with condition:
+        assert condition.wait(0.01) is False
+        threading.Thread(target=notify).start()
+        assert condition.wait_for(lambda: seen, timeout=20)
+    with pytest.raises(RuntimeError):
+        condition.wait()
+
+
+def test_reentrant_condition_gives_its_lock_back(book: Book) -> None:
+    condition = threading.Condition()
+    with condition, condition:
+        helper = threading.Thread(target=lambda: condition.acquire() and (condition.notify(), condition.release()))
+        helper.start()
+        assert condition.wait(20)
+    with pytest.raises(RuntimeError):
+        condition.release()
+
+
+def test_everything_made_of_locks(book: Book) -> None:
+    frames: queue.Queue[int] = queue.Queue(1)
+    barrier, semaphore = threading.Barrier(2), threading.BoundedSemaphore(1)
+    got = []
+
+    def consume() -> None:
+        barrier.wait()
+        while (number := frames.get()) >= 0:
+            with semaphore:
+                got.append(number)
+            frames.task_done()
+        frames.task_done()
+
+    thread = threading.Thread(target=consume)
+    thread.start()
+    barrier.wait()
+    for number in [*range(200), -1]:
+        frames.put(number)
+    frames.join()
+    thread.join()
+    assert got == list(range(200))
+    with concurrent.futures.ThreadPoolExecutor(4) as pool:
+        assert sum(pool.map(abs, range(100))) == 4950
+
+
+def test_mutual_exclusion_and_counts(book: Book) -> None:
+    lock, total = threading.Lock(), [0]
+
+    def work() -> None:
+        for _ in range(2000):
+            with lock:
+                before = total[0]
+                total[0] = before + 1
+
+    threads = [threading.Thread(target=work) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert total == [8000]
+    assert not LockWatch(book).inversions
+
+
+def test_locks_of_multiprocessing(book: Book) -> None:
+    lock, again = multiprocessing.Lock(), multiprocessing.RLock()
+    with lock:
+        assert not lock.acquire(False)
+        assert not lock.acquire(timeout=0.01)
+    with again, again:
+        assert again.acquire(block=True, timeout=None)
+        again.release()
+    done = multiprocessing.Event()
+    worker = multiprocessing.get_context("fork").Process(target=_set_under, args=(lock, done))
+    worker.start()
+    assert done.wait(20)
+    worker.join()
+
+
+def _set_under(lock, done) -> None:
+    with lock:
+        done.set()
+
+
+def test_a_lock_goes_with_its_last_reference(book: Book) -> None:
+    gc.disable()
+    try:
+        for make in (threading.Lock, threading.RLock):
+            lock = make()
+            with lock:
+                pass
+            gone = weakref.ref(lock)
+            del lock
+            assert gone() is None
+    finally:
+        gc.enable()
+
+
+def test_a_thousand_locks_of_one_line_are_one_place(book: Book) -> None:
+    outer = threading.Lock()
+    with outer:
+        for _ in range(1000):
+            inner = threading.Lock()
+            with inner:
+                pass
+    assert len(book.places) == 2
+
+
+def test_percentiles() -> None:
+    waits = Waits()
+    assert waits.percentile(99) == 0
+    for _ in range(98):
+        waits.add(0.001)
+    waits.add(0.5)
+    waits.add(2.0)
+    assert waits.percentile(50) == pytest.approx(0.001, rel=0.1)
+    assert waits.percentile(99) == pytest.approx(0.5, rel=0.1)
+    assert waits.longest == 2.0
