@@ -7,18 +7,20 @@ import re
 import socket
 import struct
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 
 from pytest_rlstability.evidence.processes import ThreadState, descriptor_target, look_at_process
 from pytest_rlstability.isolation.kernel import command_of
 
 _SLEEPS = ("nanosleep", "clock_nanosleep")
 _MULTIPLEXERS = ("poll", "ppoll", "select", "pselect6", "epoll_wait", "epoll_pwait", "epoll_pwait2")
+_STOPPED = "is stopped by a signal"
 _COMMAND_LENGTH = 60
+_MOST_HOLDERS = 3
 
 
 def describe_wait(thread: ThreadState, tree: Iterable[int]) -> str:
-    """``in read on pipe:[88], whose other end pid 7 (python env.py) holds, which sleeps``"""
+    """``in read on pipe:[88], at whose other end is pid 7 (python env.py), which sleeps``"""
     if thread.state in ("T", "t"):
         return "stopped by a signal"
     if thread.call in _MULTIPLEXERS:
@@ -32,7 +34,7 @@ def describe_wait(thread: ThreadState, tree: Iterable[int]) -> str:
 def _doing(thread: ThreadState) -> str:
     """The same without a look at the other end."""
     if thread.state in ("T", "t"):
-        return "is stopped by a signal"
+        return _STOPPED
     if thread.call == "":
         return "computes"
     if thread.call == "?":
@@ -74,22 +76,32 @@ def _other_end(pid: int, descriptor: int, target: str, tree: Iterable[int]) -> s
 
 
 def _holders(pid: int, target: str, tree: Iterable[int]) -> str:
-    """The process that has the other end: one of the test's if there is one, never the waiting one if another has."""
-    for other in _by_nearness(pid, tree):
-        if target in _targets(other):
-            return f", whose other end pid {other} ({command_of(other)[:_COMMAND_LENGTH]}) holds, which {_what(other)}"
-    if target in _targets(pid):
+    """Who has the other end: those of the test that do (a fork inherits it), a stopped one first, else any."""
+    members = list(tree)
+    holders = [other for other in members if other != pid and target in _targets(other)]
+    if not holders and target in _targets(pid):
         return ", whose other end only this process holds"
-    return ", whose other end nobody holds"
+    holders = holders or [other for other in _all_processes() if other != pid and target in _targets(other)][:1]
+    if not holders:
+        return ", whose other end nobody holds"
+    words = sorted((f"{process_name(other, members[0])}, which {_what(other)}" for other in holders), key=_unstopped)
+    return f", at whose other end is {' and '.join(words[:_MOST_HOLDERS])}"
 
 
-def _by_nearness(pid: int, tree: Iterable[int]) -> Iterator[int]:
-    members = [member for member in tree if member != pid]
-    yield from members
-    if sys.platform == "linux":
-        for name in os.listdir("/proc"):
-            if name.isdigit() and int(name) not in (pid, *members):
-                yield int(name)
+def _unstopped(words: str) -> bool:
+    return not words.endswith(_STOPPED)
+
+
+def process_name(pid: int, test: int | None) -> str:
+    """``pid 7 (python env.py)``; a fork of the test's process has its command line, and none of its own."""
+    command = command_of(pid)
+    if test is not None and command == command_of(test):
+        return f"pid {pid} (the test itself)" if pid == test else f"pid {pid} (forked from the test)"
+    return f"pid {pid} ({command[:_COMMAND_LENGTH]})"
+
+
+def _all_processes() -> list[int]:
+    return [int(name) for name in os.listdir("/proc") if name.isdigit()] if sys.platform == "linux" else []
 
 
 def _what(pid: int) -> str:
@@ -160,4 +172,4 @@ def _owner_of(pid: int, port: int) -> str:
     owner = next((other for other in owners if other != pid), pid)
     if owner == pid:
         return ", served by this process itself"
-    return f", served by pid {owner} ({command_of(owner)[:_COMMAND_LENGTH]}), which {_what(owner)}"
+    return f", served by {process_name(owner, None)}, which {_what(owner)}"

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import os
+import re
 import time
 from pathlib import Path
 
 from pytest_rlstability.evidence.native import find_tool, native_stack
+from pytest_rlstability.evidence.peers import process_name
 from pytest_rlstability.evidence.processes import TreeState, is_helper
 from pytest_rlstability.evidence.stacks import parse_dump
 from pytest_rlstability.isolation.faults import STACKS_SIGNAL, worker_faults_path
@@ -26,7 +28,7 @@ def worker_stacks(own: int, tree: TreeState, directory: Path, native: str) -> st
         if not text and native != "off" and _is_python(pid) and find_tool("pystack") is not None:
             text = native_stack(pid, native)
         if text:
-            blocks.append(f"pid {pid} ({command_of(pid)[:60]})\n{text}")
+            blocks.append(f"{process_name(pid, own)}\n{text}")
     if len(workers) > _MOST_WORKERS:
         blocks.append(f"and {len(workers) - _MOST_WORKERS} more")
     return "\n".join(blocks)
@@ -58,12 +60,12 @@ def _is_python(pid: int) -> bool:
     return "python" in os.path.basename(command_of(pid).partition(" ")[0])
 
 
-def fork_after_threads(own: int, tree: TreeState) -> str:
+def fork_after_threads(own: int, tree: TreeState, native: str) -> str:
     """Words for a process that was forked from one whose native threads it now waits for; empty when there is none."""
     for pid in tree.pids:
-        threads = tree.of(pid)
         forked = pid != own and command_of(pid) == command_of(own)
-        if forked and len(threads) == 1 and threads[0].call == "futex" and threads[0].endless and _has_openmp(pid):
+        locked = all(thread.call == "futex" and thread.endless for thread in tree.of(pid))
+        if forked and locked and _waits_in_openmp(pid, native):
             return (
                 f"pid {pid} was forked after this process had used a native thread pool (OpenMP): the pool's threads "
                 "do not exist in the fork, and its first parallel computation waits for them for ever. "
@@ -72,9 +74,13 @@ def fork_after_threads(own: int, tree: TreeState) -> str:
     return ""
 
 
-def _has_openmp(pid: int) -> bool:
+def _waits_in_openmp(pid: int, native: str) -> bool:
+    """By its native stack where that can be had, else by the libraries it has loaded."""
     try:
         maps = Path(f"/proc/{pid}/maps").read_text(errors="replace")
     except OSError:
         return False
-    return any(name in maps for name in ("libgomp", "libomp", "libiomp"))
+    if not any(name in maps for name in ("libgomp", "libomp", "libiomp")):
+        return False
+    stack = native_stack(pid, native)
+    return stack.startswith("(") or re.search(r"gomp|GOMP|_omp|kmp", stack) is not None

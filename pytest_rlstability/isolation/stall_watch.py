@@ -158,5 +158,5 @@ def evidence(
         "waits": "" if cycle else waits_text(process.lock_waits),
         "threads": thread_lines(tree, words, process.native_names),
         "worker_stacks": worker_stacks(process.pid, tree, directory, native),
-        "hint": fork_after_threads(process.pid, tree),
+        "hint": fork_after_threads(process.pid, tree, native),
     }

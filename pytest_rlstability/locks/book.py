@@ -17,7 +17,7 @@ from types import CodeType, FrameType
 from typing import Any
 
 from pytest_rlstability.locks.names import assigned_name, place_text, site_of
-from pytest_rlstability.locks.order import Edge, Inversion, note_order
+from pytest_rlstability.locks.order import Edge, Inversion, is_known, note_order
 from pytest_rlstability.locks.waits import Waits
 
 Say = Callable[[str, Mapping[str, object]], None]
@@ -190,7 +190,7 @@ class Book:
         """*me* took *lock*, after another one than last time. A lock that was only tried for, or for a limited
         time, cannot be what a deadlock hangs on: it does not count as *ordered* after those held."""
         held = [other for other in me.held if other is not lock and other.owner is me and other.mine()]
-        if held and ordered and not lock.again():
+        if held and ordered and not is_known(held, lock) and not lock.again():
             for inversion in note_order(held, lock, site_of(frame), me.name):
                 self.inversions.setdefault(inversion.key, inversion)
         held.append(lock)

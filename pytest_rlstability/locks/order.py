@@ -46,6 +46,14 @@ class Inversion:
         return "lock order inversion, these can deadlock: " + "; ".join(self.edges)
 
 
+def is_known(held: Sequence[LockRecord], lock: LockRecord) -> bool:
+    """Whether there is nothing new in *lock* being taken on top of *held*: the quick answer to nearly all."""
+    if len(held) != 1:
+        return False
+    edge = held[0].followers.get(lock.serial)
+    return edge is not None and not edge.gates
+
+
 def note_order(
     held: Sequence[LockRecord], lock: LockRecord, site: tuple[CodeType, int], thread: str
 ) -> Iterator[Inversion]:

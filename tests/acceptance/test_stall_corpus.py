@@ -111,7 +111,7 @@ def failures(outcome, expected):
 
 
 def test_deadlocks_are_told_long_before_the_limit(run_pytest):
-    outcome = run_pytest(DEADLOCKS, "--rl-stall-after=100s", "--rl-native=off", "-n", "5")
+    outcome = run_pytest(DEADLOCKS, "--rl-stall-after=100s", "--rl-native=off", "-n", "7")
     names = [line.split("(")[0].split()[1] for line in DEADLOCKS.splitlines() if line.strip().startswith("def test_")]
     assert set(outcome.tests) == set(names)
     expected = {name: ("deadlock", DEADLOCK_PHASES.get(name, "call")) for name in names}
@@ -134,7 +134,10 @@ BLOCKED = """
         child.stdin.write(bytes(1 << 20))
 
     def test_silent_server():
-        code = "import socket, time; s = socket.create_server(('127.0.0.1', 0)); print(s.getsockname()[1], flush=True); c = s.accept(); time.sleep(305)"
+        code = (
+            "import socket, time; server = socket.create_server(('127.0.0.1', 0)); "
+            "print(server.getsockname()[1], flush=True); client = server.accept(); time.sleep(305)"
+        )
         server = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True)
         client = socket.create_connection(("127.0.0.1", int(server.stdout.readline())))
         client.recv(1)
@@ -164,10 +167,10 @@ BLOCKED = """
 """
 
 BLOCKED_WORDS = {
-    "test_pipe_from_a_sleeping_child": ["in read on pipe:[", "(sleep 303) holds, which sleeps"],
-    "test_full_pipe": ["in write on pipe:[", "(sleep 304) holds, which sleeps"],
+    "test_pipe_from_a_sleeping_child": ["in read on pipe:[", "at whose other end is pid ", "(sleep 303), which sleeps"],
+    "test_full_pipe": ["in write on pipe:[", "(sleep 304), which sleeps"],
     "test_silent_server": ["(peer 127.0.0.1:", "served by pid ", "which sleeps"],
-    "test_socket_pair_with_a_worker": ["in read on socket:[", "holds, which sleeps", "Worker stacks:"],
+    "test_socket_pair_with_a_worker": ["in read on socket:[", "(forked from the test), which sleeps", "Worker stacks:"],
     "test_asyncio_future_never_set": ["waits for input or output on socket:["],
     "test_stops_itself": ["stopped by a signal"],
     "test_stopped_grandchild": ["waits for a child process to end", "stopped by a signal"],
@@ -176,8 +179,8 @@ BLOCKED_WORDS = {
 
 
 def test_what_is_blocked_names_its_peer(run_pytest):
-    outcome = run_pytest(BLOCKED, "--rl-native=off", "-n", "4")
-    assert failures(outcome, {name: ("blocked", "call") for name in BLOCKED_WORDS}) == {}, outcome.text
+    outcome = run_pytest(BLOCKED, "--rl-native=off", "-n", "8")
+    assert failures(outcome, dict.fromkeys(BLOCKED_WORDS, ("blocked", "call"))) == {}, outcome.text
     for name, words in BLOCKED_WORDS.items():
         missing = [word for word in words if word not in outcome.details[name]]
         assert not missing, f"{name}: {missing}\n{outcome.details[name]}"
@@ -205,7 +208,7 @@ SPINNING = """
 def test_activity_without_beats_spins(run_pytest):
     outcome = run_pytest(SPINNING, "--rl-native=off")
     names = ("test_busy_loop_after_progress", "test_polling_livelock_after_progress")
-    assert failures(outcome, {name: ("spinning", "call") for name in names}) == {}, outcome.text
+    assert failures(outcome, dict.fromkeys(names, ("spinning", "call"))) == {}, outcome.text
     for name in names:
         assert f"SLOW test_it.py::{name}: no progress for" in outcome.text
     assert "lap 5" in outcome.messages["test_busy_loop_after_progress"]
@@ -254,7 +257,8 @@ INNOCENTS = """
         rl_heartbeat()
 
     def test_waiting_for_a_busy_child():
-        subprocess.run([sys.executable, "-c", f"import time; e = time.time() + {LONG}\\nwhile time.time() < e: pass"], check=True)
+        code = f"import time; e = time.time() + {LONG}\\nwhile time.time() < e: pass"
+        subprocess.run([sys.executable, "-c", code], check=True)
 
     def test_waiting_for_an_orphan_that_works():
         code = f"import time; e = time.time() + {LONG}\\nwhile time.time() < e: pass"
@@ -333,7 +337,7 @@ INNOCENTS = """
 def test_innocents_on_a_loaded_machine(run_pytest):
     hogs = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(os.cpu_count() or 1)]
     try:
-        outcome = run_pytest(INNOCENTS, "--rl-native=off", "-n", "4")
+        outcome = run_pytest(INNOCENTS, "--rl-native=off", "-n", "6")
     finally:
         for hog in hogs:
             hog.kill()
