@@ -85,7 +85,8 @@ def flatten_report(config: pytest.Config, report: pytest.TestReport) -> Record:
         # pytest sends its arguments as text, for serializers that know less than JSON.
         data["_subtest.context"]["kwargs"] = dict(report.context.kwargs)
     data["sections"] = [(str(title), shorten(str(text))) for title, text in report.sections]
-    return {key: _json_value(value, printable) for key, value in data.items()}
+    flat: Record = _json_value(data, printable)  # type: ignore[assignment]
+    return flat
 
 
 def _json_value(value: object, fallback: Callable[[object], str]) -> object:
