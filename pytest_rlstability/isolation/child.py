@@ -68,7 +68,9 @@ class Child:
     the spawned one itself, the process of a test.
     """
 
-    def __init__(self, session: pytest.Session, directory: Path, *, hold: bool, finalizing: bool) -> None:
+    def __init__(self, session: pytest.Session, directory: Path, *, seed: int, hold: bool, finalizing: bool) -> None:
+        seed_libraries(seed)
+        self._seeded: int | None = seed
         self._session = session
         self._directory = directory
         self._hold = hold
@@ -126,7 +128,10 @@ class Child:
     def _run(self, item: pytest.Item, nextitem: pytest.Item | None, job: Record) -> None:
         self._slot.clear()
         limit_memory(job["memory"])
-        seed_everything(job["seed"])
+        random.seed(job["seed"])  # always here: the standard library's generator seeds itself anew after a fork
+        if self._seeded != job["seed"]:
+            seed_libraries(job["seed"])
+        self._seeded = None  # the test is about to draw
         self._session.testsfailed = job["failed"]
         try:
             item.config.hook.pytest_runtest_protocol(item=item, nextitem=nextitem)
@@ -164,9 +169,8 @@ class Child:
             self._wire.send({"kind": "leftovers", "what": left})
 
 
-def seed_everything(seed: int) -> None:
-    """Seed the global generators that are loaded; a library imported later starts from its own."""
-    random.seed(seed)
+def seed_libraries(seed: int) -> None:
+    """Seed the global generators of the libraries that are loaded; one imported later starts from its own."""
     if numpy := sys.modules.get("numpy"):
         numpy.random.seed(seed % 2**32)
     if torch := sys.modules.get("torch"):

@@ -202,7 +202,7 @@ class Engine:
         if name == "zygote":
             from pytest_rlstability.isolation.zygote import ZygoteBackend
 
-            return ZygoteBackend(self._session, self._hub, hold=hold)
+            return ZygoteBackend(self._session, self._hub, hold=hold, seed=self._settings.seed)
         return SpawnBackend(self._session, self._hub, hold=hold, seed=self._settings.seed)
 
     def _ask_canary(self) -> str:

@@ -121,7 +121,7 @@ def main(hub: Any, token: str, serial: int) -> int:
     def work(session: Any) -> None:
         aside.put_back(session.config)
         items = {item.nodeid: item for item in reversed(session.items)}
-        child = Child(session, directory, hold=brief["hold"], finalizing=True)
+        child = Child(session, directory, seed=brief["seed"], hold=brief["hold"], finalizing=True)
         child.attach(link)
         child.work(lambda nodeid: items[str(nodeid)])
 

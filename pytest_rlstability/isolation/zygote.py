@@ -11,7 +11,6 @@ import traceback
 import warnings
 from collections.abc import Callable
 from contextlib import suppress
-from pathlib import Path
 from typing import NoReturn
 
 import pytest
@@ -22,16 +21,17 @@ from pytest_rlstability.isolation.farewell import forget_inherited_exits
 from pytest_rlstability.isolation.hub import Hub
 from pytest_rlstability.isolation.keeper import Keeper, greet_hub
 from pytest_rlstability.isolation.protocol import Demand
-from pytest_rlstability.isolation.wire import Address, Record
+from pytest_rlstability.isolation.wire import Record
 
 
 class ZygoteBackend:
     name = "zygote"
 
-    def __init__(self, session: pytest.Session, hub: Hub, *, hold: bool) -> None:
+    def __init__(self, session: pytest.Session, hub: Hub, *, hold: bool, seed: int) -> None:
         self._session = session
         self._hub = hub
         self._hold = hold
+        self._seed = seed
         self._indices = {id(item): index for index, item in enumerate(session.items)}
         self._pid: int | None = None
 
@@ -44,8 +44,7 @@ class ZygoteBackend:
             warnings.simplefilter("ignore", DeprecationWarning)
             pid = os.fork()
         if pid == 0:
-            zygote = _Zygote(self._session, self._hub.address, self._hub.token, self._hub.directory, self._hold)
-            _run_to_the_end(zygote.live)
+            _run_to_the_end(_Zygote(self._session, self._hub, hold=self._hold, seed=self._seed).live)
         self._pid = pid
 
     def demand(self, item: pytest.Item, environment: tuple[tuple[str, str], ...]) -> Demand:
@@ -68,18 +67,19 @@ class ZygoteBackend:
 
 
 class _Zygote:
-    def __init__(self, session: pytest.Session, hub: Address, token: str, directory: Path, hold: bool) -> None:
+    def __init__(self, session: pytest.Session, hub: Hub, *, hold: bool, seed: int) -> None:
         self._session = session
-        self._hub = hub
-        self._token = token
-        self._directory = directory
+        self._hub = hub.address
+        self._token = hub.token
+        self._directory = hub.directory
         self._hold = hold
+        self._seed = seed
 
     def live(self) -> None:
         os.setsid()
         signal.signal(signal.SIGINT, signal.SIG_IGN)
         forget_inherited_exits()
-        self._child = Child(self._session, self._directory, hold=self._hold, finalizing=False)
+        self._child = Child(self._session, self._directory, seed=self._seed, hold=self._hold, finalizing=False)
         self._collecting = gc.isenabled()
         gc.disable()
         gc.freeze()

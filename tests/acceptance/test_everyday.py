@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import random
 import signal
 import subprocess
 import sys
@@ -548,3 +549,22 @@ def test_durations_are_the_tests_own(run_pytest):
     )
     assert outcome.seconds["test_a"] >= 0.3
     assert outcome.seconds["test_b"] >= 0.3
+
+
+@pytest.mark.parametrize("arguments", [(), ("--rl-group=module",), ("--rl-backend=spawn",)])
+def test_every_test_starts_from_the_seed(run_pytest, arguments):
+    outcome = run_pytest(
+        """
+        import random
+        import pytest
+        numpy = pytest.importorskip("numpy")
+        def test_a(): assert False, f"drew {random.random()} {numpy.random.rand()}"
+        def test_b(): assert False, f"drew {random.random()} {numpy.random.rand()}"
+        """,
+        "--rl-seed=7",
+        *arguments,
+    )
+    random.seed(7)
+    drawn = random.random()
+    assert outcome.messages["test_a"] == outcome.messages["test_b"]
+    assert f"drew {drawn} " in outcome.messages["test_a"]
