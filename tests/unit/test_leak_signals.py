@@ -117,7 +117,8 @@ def test_a_signal_sees_what_it_counts(
     give_back = grow()
     time.sleep(0.01)  # the signals of one sample share a look through /proc
     try:
-        assert signal.read() - before >= least
+        if not signal.foreign:  # what other processes also make and remove is known by name only
+            assert signal.read() - before >= least
         if known or signal.exact:
             assert set(signal.inventory()) - set(known)
     finally:
