@@ -40,7 +40,6 @@ class Run:
     memory_limit: int | None = None
     reports: list[Record] = field(default_factory=list)
     warnings: list[Record] = field(default_factory=list)
-    samples: list[Record] = field(default_factory=list)
     stages_done: list[str] = field(default_factory=list)
     stages_open: tuple[str, ...] = ()
     dead_workers: list[Record] = field(default_factory=list)
@@ -49,7 +48,6 @@ class Run:
     phase: str = "start"
     phase_start: float = 0.0
     lap: int = 0
-    beats: int = 0
     done: bool = False
     clean: bool = False
     shared: bool = False
@@ -83,8 +81,6 @@ class Run:
             self.reports.append(record["data"])
         elif kind == "warning":
             self.warnings.append(record)
-        elif kind == "sample":
-            self.samples.append(record)
         elif kind == "stage":
             self._enter_stage(tuple(record["path"]))
         elif kind == "dead-workers":

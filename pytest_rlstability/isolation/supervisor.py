@@ -79,7 +79,7 @@ class Supervisor:
             if record["kind"] == "sample":
                 self._tell(run, record)
         slot = process.slot
-        run.phase, run.phase_start, run.lap, run.beats = slot.phase, slot.phase_start, slot.laps, slot.beats
+        run.phase, run.phase_start, run.lap = slot.phase, slot.phase_start, slot.laps
 
     def _take_crash(self, nursery: Nursery, process: TestProcess, run: Run) -> None:
         """The process has dumped its stacks and is held where it crashed, or about to die."""

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import hashlib
-import signal
 from collections.abc import Sequence
 
 from pytest_rlstability.events import Fact, Section, Verdict
 from pytest_rlstability.evidence.stacks import Frame, StackDump, parse_dump
 from pytest_rlstability.facts import Record, Run
+from pytest_rlstability.isolation.kernel import signal_name
 from pytest_rlstability.units import format_size
 
 PHASE_WORDS = {
@@ -145,10 +145,7 @@ def _status_name(run: Run) -> str:
         return ""
     if run.exit.status >= 0:
         return f"exit {run.exit.status}"
-    try:
-        return signal.Signals(-run.exit.status).name
-    except ValueError:
-        return f"signal {-run.exit.status}"
+    return signal_name(-run.exit.status)
 
 
 def place_of(run: Run) -> str:

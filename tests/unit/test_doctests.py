@@ -8,10 +8,8 @@ from importlib import import_module
 import pytest
 
 
-@pytest.mark.parametrize(
-    "name", ["units", "isolation.board", "evidence.stacks", "evidence.native", "verdicts.crash", "verdicts.leak"]
-)
+@pytest.mark.parametrize("name", ["units", "isolation.board", "evidence.stacks", "evidence.native", "verdicts.crash"])
 def test_docstring_examples(name):
     result = doctest.testmod(import_module(f"pytest_rlstability.{name}"))
     assert result.failed == 0
-    assert result.attempted > 0 or name == "verdicts.leak"
+    assert result.attempted > 0
