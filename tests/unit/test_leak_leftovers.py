@@ -7,12 +7,21 @@ import subprocess
 import sys
 import threading
 from multiprocessing import shared_memory
+from pathlib import Path
 
 import pytest
 
+from pytest_rlstability.leaks import leftovers
 from pytest_rlstability.leaks.leftovers import Leftovers
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
+
+
+@pytest.fixture(autouse=True)
+def no_segments_of_others(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """/dev/shm is the whole machine's: another xdist worker's segments are not what these tests leave."""
+    if request.node.name != "test_shared_memory_is_told_by_its_name":
+        monkeypatch.setattr(leftovers, "SHARED_MEMORY", str(tmp_path))
 
 
 def test_nothing_left() -> None:
