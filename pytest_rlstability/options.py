@@ -5,12 +5,12 @@ from __future__ import annotations
 import random
 from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, TypeVar
 
 import pytest
 
 from pytest_rlstability.markers import BACKENDS, GROUPS
+from pytest_rlstability.reports import registry as reports
 from pytest_rlstability.units import DURATION_FORM, parse_duration
 
 _Value = TypeVar("_Value")
@@ -31,7 +31,6 @@ class Settings:
     native: str
     seed: int
     seed_given: bool
-    jsonl: Path | None
     remark: str = ""
 
 
@@ -57,7 +56,7 @@ def add_options(parser: pytest.Parser) -> None:
     parser.addini("rl_lap_count", "laps of rl_laps where nothing is judged by laps", default="20")
     group.addoption("--rl-native", metavar="auto|off", default="auto", help="native stack of a crashed process")
     group.addoption("--rl-seed", metavar="N", default=None, help="seed of random, numpy and torch in each test")
-    group.addoption("--rl-jsonl", metavar="PATH", default=None, help="write an event log, one JSON object a line")
+    reports.add_options(group, parser)
 
 
 def read_settings(config: pytest.Config) -> Settings:
@@ -68,7 +67,6 @@ def read_settings(config: pytest.Config) -> Settings:
         if config.getoption(flag, False):
             backend, remark = "inprocess", f"; {name} keeps tests in pytest's own process, where crashes end the run"
     seed = config.getoption("rl_seed")
-    jsonl = config.getoption("rl_jsonl")
     return Settings(
         enabled=bool(config.getoption("rl_stability") or config.getini("rl_stability")),
         scope=reader.read("scope", _choice("all", "marked")),
@@ -81,7 +79,6 @@ def read_settings(config: pytest.Config) -> Settings:
         native=reader.read("native", _choice("auto", "off")),
         seed=_drawn_seed(config) if seed is None else reader.read("seed", _seed, "a whole number from 0 up"),
         seed_given=seed is not None,
-        jsonl=None if jsonl is None else Path(config.invocation_params.dir, jsonl),
         remark=remark,
     )
 

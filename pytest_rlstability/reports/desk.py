@@ -12,7 +12,7 @@ import pytest
 from pytest_rlstability.events import event
 from pytest_rlstability.evidence.machine import platform_line, versions_line
 from pytest_rlstability.options import settings_of
-from pytest_rlstability.reports.jsonl import EventLog
+from pytest_rlstability.reports.registry import Report, open_reports
 from pytest_rlstability.reports.terminal import Tally
 
 
@@ -29,8 +29,7 @@ class Desk:
         worker = getattr(config, "workerinput", None)
         self._is_worker = worker is not None
         self._origin = {"host": socket.gethostname(), "worker": worker["workerid"] if worker else "main"}
-        settings = settings_of(config)
-        self._log = EventLog(settings.jsonl) if settings.jsonl is not None and not self._is_worker else None
+        self._reports: list[Report] = [] if self._is_worker else open_reports(config)
 
     def tell(self, kind: str, test: str = "", **fields: object) -> None:
         """Pass on an event, or keep it for the journey to the controller."""
@@ -46,8 +45,8 @@ class Desk:
         return taken
 
     def _hear(self, told: Mapping[str, object]) -> None:
-        if self._log is not None:
-            self._log.hear(told)
+        for report in self._reports:
+            report.hear(told)
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_sessionstart(self) -> None:
@@ -71,15 +70,16 @@ class Desk:
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_sessionfinish(self, session: pytest.Session) -> None:
-        if self._log is not None:
-            self._log.close()
-            if self._log.trouble and session.exitstatus == pytest.ExitCode.OK:
-                session.exitstatus = pytest.ExitCode.TESTS_FAILED
+        for report in self._reports:
+            report.close()
+        if session.exitstatus == pytest.ExitCode.OK and any(report.trouble for report in self._reports):
+            session.exitstatus = pytest.ExitCode.TESTS_FAILED
 
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
-        if self._log is not None and self._log.trouble:
-            terminalreporter.write_line(f"rl-stability: {self._log.trouble}", red=True)
-        for left in self._tally.left_lines():
-            terminalreporter.write_line(f"rl-stability: {left}")
-        if line := self._tally.line():
-            terminalreporter.write_line(line)
+        for report in self._reports:
+            if report.trouble:
+                terminalreporter.write_line(f"rl-stability: {report.trouble}", red=True)
+        for line in [*(line for report in self._reports for line in report.lines()), *self._tally.left_lines()]:
+            terminalreporter.write_line(f"rl-stability: {line}")
+        if tally := self._tally.line():
+            terminalreporter.write_line(tally)

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
+
+import pytest
 
 from pytest_rlstability.isolation.wire import printable
+from pytest_rlstability.reports.registry import path_option
 
 
 class EventLog:
@@ -21,7 +25,7 @@ class EventLog:
         except OSError as error:
             self._give_up(error)
 
-    def hear(self, event: Mapping[str, object]) -> None:
+    def hear(self, event: Mapping[str, Any]) -> None:
         if self.trouble:
             return
         try:
@@ -37,5 +41,17 @@ class EventLog:
             except OSError as error:
                 self._give_up(error)
 
+    def lines(self) -> Sequence[str]:
+        return ()
+
     def _give_up(self, error: OSError) -> None:
         self.trouble = f"--rl-jsonl={self._path}: {error.strerror or error}; the event log is not complete"
+
+
+def add_options(group: pytest.OptionGroup, parser: pytest.Parser) -> None:
+    group.addoption("--rl-jsonl", metavar="PATH", default=None, help="write an event log, one JSON object a line")
+
+
+def open_report(config: pytest.Config) -> EventLog | None:
+    path = path_option(config, "rl_jsonl")
+    return None if path is None else EventLog(Path(path))
