@@ -21,6 +21,8 @@ from .registry import LIBRARY_LEAKS, Registry
 
 SHOWN_SITES = 12
 FIRST_HORIZON = 16
+PREFIX = "box2d "
+"""Of the names that counts have as probes and in samples."""
 PROBED = ("bodies", "fixtures", "joints")
 _JUDGED_ONLY_BY_LIMIT = frozenset({"contacts", UNKNOWN})
 _WORLDS = "worlds"
@@ -46,14 +48,16 @@ class Watch:
         classify: Classify | None = None,
         limits: Mapping[str, Limits | dict[str, float]] | None = None,
         clock: Clock = time.monotonic,
+        lap_over: Callable[[Watch], None] = lambda watch: None,
     ) -> None:
         self._target = weakref.ref(target)
+        self._lap_over = lap_over
         self._registry = registry
-        self._classify = classify
+        self.classify = classify
         self._limits = {name: Limits.of(value) for name, value in (limits or {}).items()}
         self._clock = clock
         self._course = Course()
-        self._laps = 0
+        self.laps = 0
         self._warned: set[str] = set()
         self._baseline: Counter[tuple[str, Site]] = Counter()
         self.failed = False
@@ -67,18 +71,19 @@ class Watch:
 
     def census(self) -> Census:
         """Counts of everything in the world, with the number of worlds that this process keeps alive."""
-        census = take_census(self.world, self._classify)
+        census = take_census(self.world, self.classify)
         census[_WORLDS] = self._registry.world_count()
         self._warn(census)
         return census
 
     def lap(self) -> Census:
         """A lap is over: keep its counts and judge them. Returns the counts."""
-        self._laps += 1
+        self.laps += 1
         census = self.census()
-        self._course.add(self._laps, self._clock(), census)
-        if self._laps == 1:
+        self._course.add(self.laps, self._clock(), census)
+        if self.laps == 1:
             self._baseline = self._registry.survivors(self.world)
+        self._lap_over(self)
         self.judge(final=False)
         return census
 
@@ -87,7 +92,7 @@ class Watch:
         rarely before the end, since each look is another chance to be wrong."""
         if self.failed or self.world is None:
             return
-        names = self._course.names if final or _is_horizon(self._laps) else self._limits
+        names = self._course.names if final or _is_horizon(self.laps) else self._limits
         problems = self._problems(names)
         if problems:
             self.failed = True
@@ -95,8 +100,8 @@ class Watch:
 
     def finish(self) -> None:
         """Judge what the world holds at its end, or the test's; for the fixture."""
-        if not self.failed and self.world is not None and (self._limits or self._laps):
-            self._course.add(self._laps, self._clock(), self.census())
+        if not self.failed and self.world is not None and (self._limits or self.laps):
+            self._course.add(self.laps, self._clock(), self.census())
             self.judge()
 
     def _warn(self, census: Census) -> None:
@@ -134,7 +139,7 @@ class Watch:
         sections.append(("counts", self._table()))
         sections.append(("created and never destroyed", self._survivors()))
         sections.append(("lost by Box2D itself, and allowed for", library_share(self._registry.library_leaks)))
-        return Verdict("LEAK", f"box2d: {headline}", tuple(sections), {"class": "box2d", "laps": self._laps})
+        return Verdict("LEAK", f"box2d: {headline}", tuple(sections), {"class": "box2d", "laps": self.laps})
 
     def _table(self) -> str:
         lines = [f"{'':<12} {'first':>7} {'last':>7} {'per lap':>9} {'per minute':>11}"]
@@ -191,6 +196,7 @@ class WorldFactory:
         self._verdicts: list[VerdictFailure] = []
         self._stack = ExitStack()
         self._probe: Callable[..., Any] | None = None
+        self._tell: Callable[[int, Mapping[str, float]], None] | None = None
 
     def __call__(
         self,
@@ -226,7 +232,7 @@ class WorldFactory:
     def _watch(
         self, target: Any, classify: Classify | None, limits: Mapping[str, Limits | dict[str, float]] | None
     ) -> Watch:
-        watch = Watch(target, self.registry, classify, limits)
+        watch = Watch(target, self.registry, classify, limits, lap_over=self._lap_over)
         if _is_environment(target):
             self._end_laps_at_reset(getattr(target, "unwrapped", target), watch)
         self._watches = [*(old for old in self._watches if old.world is not None), watch]
@@ -245,12 +251,33 @@ class WorldFactory:
         """Offer the counts of every world watched from now on to the leak judge."""
         self._probe = probe
 
+    def tell_laps(self, tell: Callable[[int, Mapping[str, float]], None]) -> None:
+        """From now on *tell* the counts at the end of each lap of the world that was made or watched last."""
+        self._tell = tell
+
+    def counts(self) -> dict[str, float]:
+        """What is in all watched worlds together, under the names that samples have: ``box2d dynamic``."""
+        counted: Counter[str] = Counter()
+        for watch in self._watches:
+            if watch.world is not None:
+                counted.update(take_census(watch.world, watch.classify))
+        counted[_WORLDS] = self.registry.world_count()
+        return {f"{PREFIX}{name}": float(count) for name, count in counted.items()}
+
+    def _lap_over(self, watch: Watch) -> None:
+        if self._tell is not None and watch is self._watches[-1]:
+            self._tell(watch.laps, self.counts())
+
     def _offer_probes(self, probe: Callable[..., Any], limits: Mapping[str, Limits]) -> None:
         for name in sorted({*PROBED, *limits}):
             promised = limits.get(name, Limits(per_lap=0))
             read = functools.partial(self._count, name)
             probe(
-                f"box2d {name}", read, limit=promised.critical, per_minute=promised.per_minute, per_lap=promised.per_lap
+                f"{PREFIX}{name}",
+                read,
+                limit=promised.critical,
+                per_minute=promised.per_minute,
+                per_lap=promised.per_lap,
             )
 
     def _count(self, name: str) -> int:

@@ -6,6 +6,7 @@ import math
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import cast
 
 import pytest
 
@@ -40,6 +41,7 @@ class ProbeSignal(Signal):
         self.name = name
         self.title = f"probe {name}"
         self.limits = limits
+        self.most = limits.limit
         self._read = read
         self.first: float | None = None
         self.last = 0.0
@@ -77,6 +79,7 @@ class ProbeBook:
 
     def __init__(self) -> None:
         self._probes: dict[str, ProbeSignal] = {}
+        self._charts: dict[str, Callable[[], Mapping[str, float]]] = {}
 
     def add(self, name: str, read: Callable[[], object], limits: Limits) -> ProbeSignal:
         """Take up a probe and read it once, so that a broken one fails where it is written."""
@@ -86,6 +89,15 @@ class ProbeBook:
         probe.rebind(read)
         probe.read()
         return probe
+
+    def chart(self, name: str, read: Callable[[], Mapping[str, float]]) -> None:
+        """Take up counts that are told with every sample and never judged; *name* replaces those of the lap before."""
+        self._charts[name] = read
+
+    def with_charts(self, sample: Mapping[str, object]) -> Mapping[str, object]:
+        """*sample* with the charted counts among its values."""
+        values = {name: value for read in self._charts.values() for name, value in read().items()}
+        return {**sample, "values": {**values, **cast("Mapping[str, float]", sample["values"])}}
 
     def __bool__(self) -> bool:
         return bool(self._probes)

@@ -43,10 +43,11 @@ class _Repetition:
         if not _passed(reports):
             return self._broken_off(reports, nextitem)
         # after the first lap, because only that tells which probes there are
+        probes = probes_of(self._item)
         check = LeakCheck(
             leak_settings(self._item.config, self._item),
-            tell=lambda record: self._beacon.say("sample", record),
-            extra=probes_of(self._item).watched(),
+            tell=lambda record: self._beacon.say("sample", probes.with_charts(record)),
+            extra=probes.watched(),
         )
         try:
             work = outcome.run(check)

@@ -387,7 +387,7 @@ def test_gymnasium_environments_are_innocent(box2d_world: WorldFactory, name: st
     census = watch.census()
     assert census["dynamic"] >= 3
     assert census["joints"] >= 2
-    assert watch._laps == 13
+    assert watch.laps == 13
     env.close()
 
 
@@ -458,3 +458,43 @@ def test_counts_are_judged_like_memory(run_pytest: Any) -> None:
     assert outcome.messages["test_untidy"].startswith("LEAK: probe box2d bodies grows by 1 per lap")
     for name in ("test_made", "test_watched", "test_environment"):
         assert "LEAK: box2d: static reached 3, beyond the critical limit of 2" in outcome.messages[name]
+
+
+COUNTED = """
+    import time
+    import Box2D
+
+    class Environment:
+        def __init__(self):
+            self.world = Box2D.b2World()
+            self.world.CreateStaticBody(userData="terrain")
+
+        def reset(self):
+            time.sleep(0.03)
+            self.world.CreateDynamicBody(userData="food")
+
+    def test_laps(rl_laps, box2d_world):
+        environment = Environment()
+        box2d_world.watch(environment, classify=lambda body: body.userData, limits={"bodies": {"critical": 99}})
+        for _ in zip(range(5), rl_laps):
+            environment.world.CreateDynamicBody(userData="food")
+
+    def test_resets(box2d_world):
+        environment = Environment()
+        box2d_world.watch(environment, classify=lambda body: body.userData, limits={"food": {"critical": 99}})
+        for _ in range(5):
+            environment.reset()
+"""
+
+
+def test_counts_by_type_and_class_are_in_the_samples(run_pytest: Any) -> None:
+    outcome = run_pytest(COUNTED)
+    assert set(outcome.tests.values()) == {"passed"}
+    for name in ("test_laps", "test_resets"):
+        samples = [told for told in outcome.events if told["event"] == "sample" and str(told["test"]).endswith(name)]
+        assert len(samples) >= 3
+        for sample in samples:
+            values = sample["values"]
+            assert (values["box2d static"], values["box2d terrain"]) == (1, 1)
+            assert values["box2d dynamic"] == values["box2d food"] == sample["lap"]
+            assert values["box2d bodies"] == sample["lap"] + 1
