@@ -133,6 +133,7 @@ class LeakCheck:
         if self._open:
             self._open = False
             gc.unfreeze()
+            self._tell_judgements()
             for allowance in self.allowances:
                 allowance.close()
             for signal in [*(watched.signal for watched in self.watched), *self._charted]:
@@ -296,9 +297,31 @@ class LeakCheck:
         if self._tell is None or now - self._told_at < max(0.02, elapsed / 50):
             return
         self._told_at = now
-        values = {watched.signal.name: watched.series.last for watched in self.watched}
+        values = {watched.signal.name: watched.series.last for watched in self.watched if len(watched.series)}
         values.update({signal.name: signal.read() for signal in self._charted})
-        self._tell({"lap": self.laps, "seconds": round(elapsed, 3), "values": values})
+        self._tell(self._sample_record(elapsed, values))
+
+    def _sample_record(self, elapsed: float, values: Mapping[str, float]) -> dict[str, object]:
+        return {"lap": self.laps, "warmup": self.measured_from, "seconds": round(elapsed, 3), "values": values}
+
+    def _tell_judgements(self) -> None:
+        """Tell what the samples came to: each slope that was found and each limit that was promised."""
+        if self._tell is None:
+            return
+        judged = [
+            {
+                "signal": watched.signal.name,
+                "state": watched.judgement.state,
+                "reason": watched.judgement.reason,
+                "slope": watched.judgement.per_lap,
+                "slope_limit": watched.rule.limit if math.isfinite(watched.rule.limit) else None,
+                "per": "minute" if watched.by_minute else "lap",
+                "most": watched.signal.most,
+            }
+            for watched in self.watched
+            if watched.judgement.per_lap or watched.rule.limit or watched.signal.most is not None
+        ]
+        self._tell({**self._sample_record(self._clock() - self._opened_at, {}), "judged": judged})
 
     def _rule(self, signal: Signal) -> Rule:
         ceiling = signal.ceiling

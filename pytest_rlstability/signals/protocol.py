@@ -33,6 +33,8 @@ class Signal:
     """A growth below this, in total, is never a leak."""
     resolution: float = 0.05
     """Growth per lap that must not go unseen."""
+    most: float | None = None
+    """A value that its author promised not to exceed."""
     ceiling: float = 256.0
     """Growth at which a steady rise is stopped rather than watched until it starves the machine."""
 
