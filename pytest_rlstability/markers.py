@@ -38,6 +38,12 @@ class NoStall:
     after: float
 
 
+@dataclass(frozen=True)
+class Soak:
+    duration: float
+    every: float | None = None
+
+
 def rl_isolated(
     *,
     backend: str | None = None,
@@ -88,13 +94,24 @@ def rl_no_stall(after: str | float = "30s") -> NoStall:
     return NoStall(after=_value("after", after, parse_duration, DURATION_FORM))
 
 
+def rl_soak(duration: str | float = "10min", *, every: str | float | None = None) -> Soak:
+    """laps for this long under --rl-soak, else skipped; growth is judged at the end, as rl_no_leak does. every="10s"
+    is the time from one sample to the next (default: ever longer, 10 s at most)."""
+    return Soak(
+        duration=_value("duration", duration, _positive_duration, DURATION_FORM),
+        every=None if every is None else _value("every", every, _positive_duration, DURATION_FORM),
+    )
+
+
 def forked() -> Isolated:
     """pytest-forked's marker: the same as rl_isolated."""
     return Isolated()
 
 
 Marker = Callable[..., Any]
-MARKERS: dict[str, Marker] = {marker.__name__: marker for marker in (rl_isolated, rl_no_leak, rl_no_stall, forked)}
+MARKERS: dict[str, Marker] = {
+    marker.__name__: marker for marker in (rl_isolated, rl_no_leak, rl_no_stall, rl_soak, forked)
+}
 
 
 def marker_lines() -> list[str]:
@@ -132,6 +149,13 @@ def marker_errors(items: Iterable[pytest.Item]) -> list[str]:
     return list(errors)
 
 
+def skip_soaks(items: Iterable[pytest.Item]) -> None:
+    """Mark the soak tests of *items* as skipped, with the flag that runs them."""
+    for item in items:
+        if item.get_closest_marker("rl_soak") is not None:
+            item.add_marker(pytest.mark.skip(reason="rl_soak: runs only under --rl-soak (or --rl-soak=8h)"))
+
+
 def _blame(name: str, error: Exception) -> str:
     text = str(error)
     return text if name in text else f"{name}: {text}"
@@ -147,6 +171,13 @@ def _value(keyword: str, value: Any, parse: Callable[[Any], Any], form: str) -> 
         return parse(value)
     except ValueError:
         raise ValueError(f"{keyword}={value!r} is not {form}") from None
+
+
+def _positive_duration(value: str | float) -> float:
+    seconds = parse_duration(value)
+    if not seconds:
+        raise ValueError(value)
+    return seconds
 
 
 def _count(keyword: str, value: int | None, *, least: int) -> int | None:
