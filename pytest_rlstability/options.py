@@ -14,6 +14,7 @@ from pytest_rlstability.reports import registry as reports
 from pytest_rlstability.units import DURATION_FORM, parse_duration
 
 _Value = TypeVar("_Value")
+_SOAK_FORM = f"{DURATION_FORM}; a bare --rl-soak (each test its own duration) goes after the tests' paths"
 
 
 @dataclass(frozen=True)
@@ -31,6 +32,9 @@ class Settings:
     native: str
     seed: int
     seed_given: bool
+    soak: bool = False
+    soak_duration: float | None = None
+    """What ``--rl-soak`` gives every rl_soak test; None: each has its own."""
     remark: str = ""
 
 
@@ -53,6 +57,15 @@ def add_options(parser: pytest.Parser) -> None:
     ):
         group.addoption(f"--rl-{name}", metavar=metavar, default=None, help=f"{text} (default: {default})")
         parser.addini(f"rl_{name.replace('-', '_')}", f"{text} (default: {default})", default=default)
+    group.addoption(
+        "--rl-soak",
+        metavar="8h",
+        nargs="?",
+        const="",
+        default=None,
+        help="run the rl_soak tests, each for this long (without a value: each for its own duration); "
+        "implies --rl-stability",
+    )
     parser.addini("rl_lap_count", "laps of rl_laps where nothing is judged by laps", default="20")
     group.addoption("--rl-native", metavar="auto|off", default="auto", help="native stack of a crashed process")
     group.addoption("--rl-seed", metavar="N", default=None, help="seed of random, numpy and torch in each test")
@@ -66,9 +79,9 @@ def read_settings(config: pytest.Config) -> Settings:
     for flag, name in (("usepdb", "--pdb"), ("trace", "--trace")):
         if config.getoption(flag, False):
             backend, remark = "inprocess", f"; {name} keeps tests in pytest's own process, where crashes end the run"
-    seed = config.getoption("rl_seed")
+    seed, soak = config.getoption("rl_seed"), config.getoption("rl_soak")
     return Settings(
-        enabled=bool(config.getoption("rl_stability") or config.getini("rl_stability")),
+        enabled=bool(config.getoption("rl_stability") or config.getini("rl_stability") or soak is not None),
         scope=reader.read("scope", _choice("all", "marked")),
         backend=backend,
         backend_given=bool(remark) or config.getoption("rl_backend") is not None,
@@ -79,6 +92,8 @@ def read_settings(config: pytest.Config) -> Settings:
         native=reader.read("native", _choice("auto", "off")),
         seed=_drawn_seed(config) if seed is None else reader.read("seed", _seed, "a whole number from 0 up"),
         seed_given=seed is not None,
+        soak=soak is not None,
+        soak_duration=reader.read("soak", _positive(parse_duration), _SOAK_FORM) if soak else None,
         remark=remark,
     )
 
