@@ -59,9 +59,11 @@ def pytest_report_header(config: pytest.Config) -> str | None:
 
 
 @pytest.hookimpl(trylast=True)
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     if errors := markers.marker_errors(items):
         raise pytest.UsageError("\n".join(errors))
+    if not options.settings_of(config).soak:
+        markers.skip_soaks(items)
 
 
 def pytest_report_collectionfinish(config: pytest.Config, items: Sequence[pytest.Item]) -> str | None:
