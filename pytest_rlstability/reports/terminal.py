@@ -9,6 +9,7 @@ import pytest
 
 from pytest_rlstability.markers import is_marked
 from pytest_rlstability.options import Settings
+from pytest_rlstability.units import format_duration
 
 _SHOWN = 20
 _WORDS = {"CRASH": ("crash", "crashes"), "LEAK": ("leak", "leaks"), "STALL": ("stall", "stalls")}
@@ -19,12 +20,16 @@ def header(settings: Settings) -> str | None:
         return None
     scope = "every test" if settings.scope == "all" else "marked tests"
     how = f"{scope} in its own process" if settings.group == "test" else f"{scope}, a process per {settings.group}"
-    return f"rl-stability: on, {how} ({settings.backend}), seed {settings.seed}{settings.remark}"
+    soak = ""
+    if settings.soak:
+        each = "its own duration" if settings.soak_duration is None else format_duration(settings.soak_duration)
+        soak = f", each rl_soak test for {each}"
+    return f"rl-stability: on, {how} ({settings.backend}){soak}, seed {settings.seed}{settings.remark}"
 
 
 def unchecked_line(items: Sequence[pytest.Item], settings: Settings) -> str | None:
     """Without the switch, say once that the promises in the markers are not being checked."""
-    marked = sum(is_marked(item) for item in items)
+    marked = sum(is_marked(item) and item.get_closest_marker("rl_soak") is None for item in items)
     if settings.enabled or not marked:
         return None
     tests = "1 marked test runs" if marked == 1 else f"{marked} marked tests run"
