@@ -42,7 +42,6 @@ class ProbeSignal(Signal):
         self.title = f"probe {name}"
         self.limits = limits
         self.most = limits.limit
-        self.most = limits.limit
         self._read = read
         self.first: float | None = None
         self.last = 0.0
