@@ -1,0 +1,171 @@
+"""A promise such as "passes 95 % of the time", decided run by run: Wald's sequential probability ratio test.
+
+Two pass rates are weighed against each other: the promised one, and one clearly worse. Each run moves the balance; the
+promise is *broken* when the runs are ``1 / (1 - confidence)`` times likelier at the worse rate, and *kept* when they are
+that many times likelier at the promised one. However often one looks, a test at or above the promise is called broken
+with probability ``1 - confidence`` at most (Ville's inequality), and so is one at or below the worse rate called kept.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property
+from statistics import NormalDist
+from typing import Literal
+
+Decision = Literal["open", "kept", "broken", "undecided"]
+
+_ROUNDING = 1e-9
+
+
+@dataclass(frozen=True)
+class Rates:
+    """What becomes of a test with a known true pass rate: probabilities of each answer, and the mean number of runs."""
+
+    kept: float
+    broken: float
+    undecided: float
+    mean_runs: float
+
+
+@dataclass(frozen=True)
+class SequentialTest:
+    """When to stop, and with which answer.
+
+    >>> test = SequentialTest(pass_rate=0.95, confidence=0.95, max_runs=60)
+    >>> test.decide(runs=12, passes=12), test.decide(runs=13, passes=13), test.decide(runs=2, passes=0)
+    ('open', 'kept', 'broken')
+    """
+
+    pass_rate: float
+    confidence: float
+    max_runs: int
+
+    @cached_property
+    def worse_rate(self) -> float:
+        """The pass rate that has to be ruled out before the promise counts as kept.
+
+        One that half of the runs allowed could tell from the promised rate if there were no stopping early (equal
+        steps on the arcsine scale are equally hard to tell): the other half is for tests that lie in between. Never
+        below half the promise: what cannot rule that out in ``max_runs`` runs is left undecided.
+        """
+        step = NormalDist().inv_cdf(self.confidence) * math.sqrt(2 / self.max_runs)
+        angle = math.asin(math.sqrt(self.pass_rate)) - step
+        told_apart = math.sin(angle) ** 2 if angle > 0 else 0.0
+        return max(told_apart, self.pass_rate / 2)
+
+    def decide(self, runs: int, passes: int) -> Decision:
+        """The answer after so many runs; ``open`` when another is needed."""
+        if (early := self._early(runs, passes)) != "open" or runs < self.max_runs:
+            return early
+        return "broken" if runs - passes >= self._last_straw else "undecided"
+
+    def rates(self, true_rate: float) -> Rates:
+        """What becomes of a test that passes with probability *true_rate*, by exact calculation."""
+        return _walk(self.decide, self.max_runs, true_rate)
+
+    @property
+    def clean_runs(self) -> int:
+        """How many runs it takes to keep the promise without a failure."""
+        return math.ceil(self._bound / -self._pass_weight - _ROUNDING)
+
+    @cached_property
+    def _bound(self) -> float:
+        return -math.log(1 - self.confidence)
+
+    @cached_property
+    def _pass_weight(self) -> float:
+        return math.log(self.worse_rate / self.pass_rate)
+
+    @cached_property
+    def _failure_weight(self) -> float:
+        promised = 1 - self.pass_rate
+        return math.log((1 - self.worse_rate) / promised) if promised > 0 else math.inf
+
+    def _early(self, runs: int, passes: int) -> Decision:
+        failures = runs - passes
+        balance = passes * self._pass_weight
+        if failures:
+            balance += failures * self._failure_weight
+        if balance >= self._bound - _ROUNDING:
+            return "broken"
+        return "kept" if balance <= -self._bound + _ROUNDING else "open"
+
+    @cached_property
+    def _last_straw(self) -> int:
+        """From how many failures on the promise is broken once no run is left: as few as the confidence allows, by
+        themselves and on top of what was broken early. All of them in any case: what never passed has not kept it."""
+        open_at_last: dict[int, float] = {}
+        early = _walk(self._early, self.max_runs, self.pass_rate, open_at_last)
+        doubt = 1 - self.confidence + _ROUNDING
+        allowed = doubt - early.broken
+        straw = self.max_runs
+        for failures in sorted(open_at_last, reverse=True):
+            allowed -= open_at_last[failures]
+            if allowed < 0 or _at_least(self.max_runs, failures, 1 - self.pass_rate) > doubt:
+                break
+            straw = failures
+        return straw
+
+
+def _walk(
+    decide: Callable[[int, int], Decision],
+    max_runs: int,
+    true_rate: float,
+    open_at_last: dict[int, float] | None = None,
+) -> Rates:
+    """Follow the probability of each count through all the runs; what is open at the end goes to *open_at_last*."""
+    told = {"kept": 0.0, "broken": 0.0, "undecided": 0.0}
+    mean = 0.0
+    going = {0: 1.0}
+    for runs in range(1, max_runs + 1):
+        mean += sum(going.values())
+        after: dict[int, float] = {}
+        for passes, weight in going.items():
+            after[passes + 1] = after.get(passes + 1, 0.0) + weight * true_rate
+            after[passes] = after.get(passes, 0.0) + weight * (1 - true_rate)
+        going = {}
+        for passes, weight in after.items():
+            answer = decide(runs, passes)
+            if answer == "open":
+                going[passes] = weight
+            else:
+                told[answer] += weight
+    if open_at_last is not None:
+        open_at_last.update({max_runs - passes: weight for passes, weight in going.items()})
+    return Rates(told["kept"], told["broken"], told["undecided"], mean)
+
+
+def interval(runs: int, passes: int, confidence: float) -> tuple[float, float]:
+    """The pass rates that *passes* of *runs* leave possible: exact (Clopper-Pearson), each bound at *confidence*.
+
+    >>> low, high = interval(59, 59, 0.95)
+    >>> round(low, 3), high
+    (0.95, 1.0)
+    """
+    doubt = 1 - confidence
+    low = 0.0 if passes == 0 else _solve(lambda rate: _at_least(runs, passes, rate) - doubt)
+    high = 1.0 if passes == runs else _solve(lambda rate: doubt - _at_least(runs, runs - passes, 1 - rate))
+    return low, high
+
+
+def _at_least(runs: int, passes: int, rate: float) -> float:
+    """The probability of so many passes or more."""
+    if rate <= 0 or rate >= 1:
+        return float(rate >= 1 or passes == 0)
+    log_pass, log_fail = math.log(rate), math.log1p(-rate)
+    ways = math.lgamma(runs + 1)
+    return math.fsum(
+        math.exp(ways - math.lgamma(n + 1) - math.lgamma(runs - n + 1) + n * log_pass + (runs - n) * log_fail)
+        for n in range(passes, runs + 1)
+    )
+
+
+def _solve(rising: Callable[[float], float]) -> float:
+    low, high = 0.0, 1.0
+    for _ in range(40):
+        middle = (low + high) / 2
+        low, high = (low, middle) if rising(middle) > 0 else (middle, high)
+    return (low + high) / 2
