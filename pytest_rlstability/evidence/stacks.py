@@ -12,7 +12,7 @@ _FATAL = re.compile(r"^Fatal Python error: (.*)$", re.MULTILINE)
 _EXTENSIONS = re.compile(r"^Extension modules: (.*?)(?: \(total: \d+\))?$", re.MULTILINE)
 
 _MACHINERY = re.compile(
-    r"[/\\](?:_pytest|pluggy|pytest_rlstability[/\\]isolation|xdist|execnet)[/\\]"
+    r"[/\\](?:_pytest|pluggy|pytest_rlstability[/\\](?:isolation|steps|doctor)|xdist|execnet)[/\\]"
     r"|[/\\]pytest_rlstability[/\\]plugin\.py$|[/\\]pytest_timeout\.py$|[/\\]pytest[/\\]__main__\.py$"
     r"|[/\\]bin[/\\]pytest$|^<frozen runpy>$"
 )
