@@ -10,6 +10,8 @@ from .registry import BODY_TYPES
 Classify = Callable[[Any], str | None] | Mapping[str, Callable[[Any], bool]]
 UNKNOWN = "unknown"
 TOTALS = ("bodies", "fixtures", "joints", "contacts")
+PREFIX = "box2d "
+"""Of the names that counts have as probes and in samples."""
 
 
 class Census(dict[str, int]):

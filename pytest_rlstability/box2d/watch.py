@@ -15,14 +15,12 @@ from typing import Any
 from ..events import Section, Verdict, VerdictFailure
 from ..signals.allowances import allow
 from ..sites import Site, here
-from .census import TOTALS, UNKNOWN, Census, Classify, take_census
+from .census import PREFIX, TOTALS, UNKNOWN, Census, Classify, take_census
 from .growth import Course, Limits, beyond, growth_per_lap, growth_per_minute
 from .registry import LIBRARY_LEAKS, Registry
 
 SHOWN_SITES = 12
 FIRST_HORIZON = 16
-PREFIX = "box2d "
-"""Of the names that counts have as probes and in samples."""
 PROBED = ("bodies", "fixtures", "joints")
 _JUDGED_ONLY_BY_LIMIT = frozenset({"contacts", UNKNOWN})
 _WORLDS = "worlds"
@@ -197,6 +195,7 @@ class WorldFactory:
         self._stack = ExitStack()
         self._probe: Callable[..., Any] | None = None
         self._tell: Callable[[int, Mapping[str, float]], None] | None = None
+        self._counted: set[str] = set()
 
     def __call__(
         self,
@@ -256,12 +255,14 @@ class WorldFactory:
         self._tell = tell
 
     def counts(self) -> dict[str, float]:
-        """What is in all watched worlds together, under the names that samples have: ``box2d dynamic``."""
-        counted: Counter[str] = Counter()
+        """What is in all watched worlds together, under the names that samples have: ``box2d dynamic``. A class
+        that has no bodies any more counts 0."""
+        counted = Counter(dict.fromkeys(self._counted, 0))
         for watch in self._watches:
             if watch.world is not None:
                 counted.update(take_census(watch.world, watch.classify))
         counted[_WORLDS] = self.registry.world_count()
+        self._counted.update(counted)
         return {f"{PREFIX}{name}": float(count) for name, count in counted.items()}
 
     def _lap_over(self, watch: Watch) -> None:

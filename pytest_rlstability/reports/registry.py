@@ -12,7 +12,11 @@ from typing import Any, Protocol
 
 import pytest
 
-REPORTS: tuple[str, ...] = ("pytest_rlstability.reports.jsonl",)
+REPORTS: tuple[str, ...] = (
+    "pytest_rlstability.reports.jsonl",
+    "pytest_rlstability.reports.prometheus",
+    "pytest_rlstability.reports.metrics_port",
+)
 
 
 class Report(Protocol):

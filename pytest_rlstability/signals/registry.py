@@ -48,6 +48,17 @@ def expand(names: Collection[str]) -> tuple[str, ...]:
     return tuple(name for name in SIGNALS if name in chosen)
 
 
+def signal_class(name: str) -> type[Signal]:
+    """The signal of this *name*, not opened: what it is called and counted in is known without reading it.
+
+    >>> signal_class("rss").unit
+    'bytes'
+    """
+    module, _, class_name = SIGNALS[name].partition(":")
+    found: type[Signal] = getattr(importlib.import_module(f"{__package__}.{module}"), class_name)
+    return found
+
+
 def open_signals(names: Collection[str] | None = None) -> tuple[list[Signal], dict[str, str]]:
     """The signals that this machine has, and for each it has not the reason.
 
@@ -57,9 +68,8 @@ def open_signals(names: Collection[str] | None = None) -> tuple[list[Signal], di
     signals: list[Signal] = []
     missing: dict[str, str] = {}
     for name in wanted:
-        module, _, class_name = SIGNALS[name].partition(":")
         try:
-            signals.append(getattr(importlib.import_module(f"{__package__}.{module}"), class_name)())
+            signals.append(signal_class(name)())
         except UnavailableError as why:
             missing[name] = str(why)
     return signals, missing
