@@ -39,6 +39,13 @@ class NoStall:
 
 
 @dataclass(frozen=True)
+class Flaky:
+    pass_rate: float
+    confidence: float
+    max_runs: int
+
+
+@dataclass(frozen=True)
 class Soak:
     duration: float
     every: float | None = None
@@ -94,6 +101,16 @@ def rl_no_stall(after: str | float = "30s") -> NoStall:
     return NoStall(after=_value("after", after, parse_duration, DURATION_FORM))
 
 
+def rl_flaky(pass_rate: float = 0.95, *, confidence: float = 0.95, max_runs: int = 60) -> Flaky:
+    """the test passes at least this often. It runs again and again, each time in a fresh process with a new seed, until
+    the promise is kept or broken at this confidence, or max_runs are spent."""
+    return Flaky(
+        pass_rate=_share("pass_rate", pass_rate, lambda rate: 0 < rate <= 1, "a number above 0 and at most 1"),
+        confidence=_share("confidence", confidence, lambda level: 0.5 < level < 1, "a number above 0.5 and below 1"),
+        max_runs=_number("max_runs", max_runs, least=1),
+    )
+
+
 def rl_soak(duration: str | float = "10min", *, every: str | float | None = None) -> Soak:
     """laps for this long under --rl-soak, else skipped; growth is judged at the end, as rl_no_leak does. every="10s"
     is the time from one sample to the next (default: ever longer, 10 s at most)."""
@@ -110,7 +127,7 @@ def forked() -> Isolated:
 
 Marker = Callable[..., Any]
 MARKERS: dict[str, Marker] = {
-    marker.__name__: marker for marker in (rl_isolated, rl_no_leak, rl_no_stall, rl_soak, forked)
+    marker.__name__: marker for marker in (rl_isolated, rl_no_leak, rl_no_stall, rl_flaky, rl_soak, forked)
 }
 
 
@@ -180,7 +197,17 @@ def _positive_duration(value: str | float) -> float:
     return seconds
 
 
+def _share(keyword: str, value: float, accepted: Callable[[float], bool], form: str) -> float:
+    if not isinstance(value, (int, float)) or isinstance(value, bool) or not accepted(value):
+        raise ValueError(f"{keyword}={value!r} is not {form}")
+    return float(value)
+
+
 def _count(keyword: str, value: int | None, *, least: int) -> int | None:
-    if value is not None and (not isinstance(value, int) or isinstance(value, bool) or value < least):
+    return None if value is None else _number(keyword, value, least=least)
+
+
+def _number(keyword: str, value: int, *, least: int) -> int:
+    if not isinstance(value, int) or isinstance(value, bool) or value < least:
         raise ValueError(f"{keyword}={value!r} is not a whole number from {least} up")
     return value
