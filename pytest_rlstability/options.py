@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
 import pytest
@@ -12,6 +12,8 @@ import pytest
 from pytest_rlstability.markers import BACKENDS, GROUPS
 from pytest_rlstability.reports import registry as reports
 from pytest_rlstability.units import DURATION_FORM, parse_duration
+
+FLAKY = ("auto", "serial", "once")
 
 _Value = TypeVar("_Value")
 _SOAK_FORM = f"{DURATION_FORM}; a bare --rl-soak (each test its own duration) goes after the tests' paths"
@@ -32,6 +34,7 @@ class Settings:
     native: str
     seed: int
     seed_given: bool
+    flaky: str = "auto"
     soak: bool = False
     soak_duration: float | None = None
     """What ``--rl-soak`` gives every rl_soak test; None: each has its own."""
@@ -54,6 +57,12 @@ def add_options(parser: pytest.Parser) -> None:
         ("group", "|".join(GROUPS), "the unit that gets a process of its own", "test"),
         ("stall-after", "60s", "fail an isolated test after this long without progress; 0: never", "60s"),
         ("leak-budget", "30s", "wall time one leak check may take before it answers 'undecided'", "30s"),
+        (
+            "flaky",
+            "|".join(FLAKY),
+            "repeat rl_flaky tests on all free cores, one run after the other, or run them once like any other",
+            "auto",
+        ),
     ):
         group.addoption(f"--rl-{name}", metavar=metavar, default=None, help=f"{text} (default: {default})")
         parser.addini(f"rl_{name.replace('-', '_')}", f"{text} (default: {default})", default=default)
@@ -92,6 +101,7 @@ def read_settings(config: pytest.Config) -> Settings:
         native=reader.read("native", _choice("auto", "off")),
         seed=_drawn_seed(config) if seed is None else reader.read("seed", _seed, "a whole number from 0 up"),
         seed_given=seed is not None,
+        flaky=reader.read("flaky", _choice(*FLAKY)),
         soak=soak is not None,
         soak_duration=reader.read("soak", _positive(parse_duration), _SOAK_FORM) if soak else None,
         remark=remark,
@@ -155,3 +165,8 @@ def settings_of(config: pytest.Config) -> Settings:
     if _settings not in config.stash:
         config.stash[_settings] = read_settings(config)
     return config.stash[_settings]
+
+
+def use_seed(config: pytest.Config, seed: int) -> None:
+    """From here on this process runs with *seed*: one of a test's many runs has its own."""
+    config.stash[_settings] = replace(settings_of(config), seed=seed)
