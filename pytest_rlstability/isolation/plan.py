@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import pytest
 
-from pytest_rlstability.markers import Isolated, NoStall, is_marked, read_marker
+from pytest_rlstability.markers import Flaky, Isolated, NoStall, is_marked, read_marker
 from pytest_rlstability.options import Settings
 
 
@@ -21,22 +21,25 @@ class Plan:
     environment: tuple[tuple[str, str], ...]
     exit_check: bool
     stall_after: float
+    flaky: Flaky | None
 
 
 def plan_for(item: pytest.Item, settings: Settings) -> Plan:
     """Command line before marker before ini, but a limit in a marker is the author's promise and stands."""
     marker: Isolated | None = read_marker(item, "rl_isolated")
     stall: NoStall | None = read_marker(item, "rl_no_stall")
+    flaky: Flaky | None = None if settings.flaky == "once" else read_marker(item, "rl_flaky")
     marked = is_marked(item)
     isolated = marker or Isolated()
     return Plan(
         isolate=settings.enabled and (settings.scope == "all" or marked),
         backend=_backend(isolated, settings),
-        group=_group(item, isolated, settings, marked),
+        group=None if flaky else _group(item, isolated, settings, marked),
         memory=isolated.memory,
         environment=isolated.env,
         exit_check=isolated.exit_check,
         stall_after=settings.stall_after if stall is None else stall.after,
+        flaky=flaky,
     )
 
 
