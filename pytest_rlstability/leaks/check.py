@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from ..events import Section
 from ..signals.protocol import Signal
 from ..signals.registry import open_signals
 from ..verdicts.leak import FEWEST_SAMPLES, Evidence, Judgement, Rule, judge
@@ -81,7 +82,6 @@ class LeakCheck:
         self._sample_cost = 0.0
         self._dear_cost = 0.0
         self._dear_at = 0.0
-        self._window = 1
         self._opened_at = 0.0
         self._open = False
 
@@ -113,6 +113,10 @@ class LeakCheck:
     @property
     def seconds_left(self) -> float:
         return self.settings.budget - (self._clock() - self._opened_at)
+
+    def sections(self) -> list[Section]:
+        """What its report says beyond the signals."""
+        return []
 
     def open(self) -> None:
         if self._open:
@@ -208,6 +212,10 @@ class LeakCheck:
         return not any(watched.unsettled for watched in deciding)
 
     def _run(self, count: int) -> Iterator[int]:
+        yield from self._count_laps(count)
+        self._sample()
+
+    def _count_laps(self, count: int) -> Iterator[int]:
         started = self._clock()
         yield count
         seconds = self._clock() - started
@@ -215,8 +223,6 @@ class LeakCheck:
         self.lap_seconds += seconds
         self.measured_seconds += seconds
         self._lap_cost = seconds / count
-        self._window = count
-        self._sample()
 
     # how many laps until the next sample
 
@@ -292,14 +298,16 @@ class LeakCheck:
         self._dear_at = self.lap_seconds
 
     def _tell_some(self, now: float) -> None:
-        """Tell samples ever more rarely: tens to a few hundreds in a check, however many are taken."""
         elapsed = now - self._opened_at
-        if self._tell is None or now - self._told_at < max(0.02, elapsed / 50):
-            return
-        self._told_at = now
-        values = {watched.signal.name: watched.series.last for watched in self.watched if len(watched.series)}
-        values.update({signal.name: signal.read() for signal in self._charted})
-        self._tell(self._sample_record(elapsed, values))
+        if self._tell is not None and now - self._told_at >= self._pause_in_telling(elapsed):
+            self._told_at = now
+            values = {watched.signal.name: watched.series.last for watched in self.watched if len(watched.series)}
+            values.update({signal.name: signal.read() for signal in self._charted})
+            self._tell(self._sample_record(elapsed, values))
+
+    def _pause_in_telling(self, elapsed: float) -> float:
+        """Samples are told ever more rarely: tens to a few hundreds in a check, however many are taken."""
+        return max(0.02, elapsed / 50)
 
     def _sample_record(self, elapsed: float, values: Mapping[str, float]) -> dict[str, object]:
         return {"lap": self.laps, "warmup": self.measured_from, "seconds": round(elapsed, 3), "values": values}

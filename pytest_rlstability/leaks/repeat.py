@@ -1,4 +1,4 @@
-"""A leak test that does not lap itself, repeated whole: function-scoped set-up, call and tear-down are one lap."""
+"""A leak test or a soak that does not lap itself, repeated whole: set-up, call and tear-down are one lap."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from _pytest.runner import runtestprotocol
 
 from ..beacon import beacon_of
 from ..events import VerdictFailure
+from ..soak.check import check_for
 from . import outcome
-from .check import LeakCheck
 from .probes import probes_of
 from .settings import leak_settings
 
@@ -44,7 +44,7 @@ class _Repetition:
             return self._broken_off(reports, nextitem)
         # after the first lap, because only that tells which probes there are
         probes = probes_of(self._item)
-        check = LeakCheck(
+        check = check_for(
             leak_settings(self._item.config, self._item),
             tell=lambda record: self._beacon.say("sample", probes.with_charts(record)),
             extra=probes.watched(),

@@ -84,6 +84,7 @@ def verdict(check: LeakCheck, finding: Finding) -> Verdict:
             f"signals over {check.measured_laps} laps after {check.measured_from} to warm up",
             whole_table(check),
         ),
+        *check.sections(),
         *([("who holds it", finding.answer)] if finding.answer else []),
         *finding.sections,
         ("to allow it", suppression(top, finding)),
@@ -108,12 +109,15 @@ def undecided_text(check: LeakCheck, finding: Finding | None) -> str:
         per_lap = amount(judged.per_lap, entry.signal.unit)
         parts.append(f"{entry.signal.title} {judged.reason} ({per_lap} per lap over {judged.laps} laps)")
     wanted = max((entry.judgement.laps_wanted for entry in check.undecided()), default=0)
-    text = f"rl_no_leak undecided: {'; '.join(parts)}"
+    text = f"{check.settings.marker} undecided: {'; '.join(parts)}"
     if finding is not None and finding.answer:
         text += f"; {finding.answer}"
     cost = check.lap_seconds / max(check.laps, 1)
-    needed = max(wanted * cost * 1.5, 2 * check.settings.budget)
-    return f"{text}. About {wanted} laps would decide it: --rl-leak-budget={_flag(needed)}"
+    given, option = check.settings.budget, "--rl-leak-budget"
+    if check.settings.duration is not None:
+        given, option = check.settings.duration, "--rl-soak"
+    needed = max(wanted * cost * 1.5, 2 * given)
+    return f"{text}. About {wanted} laps would decide it: {option}={_flag(needed)}"
 
 
 def _flag(seconds: float) -> str:

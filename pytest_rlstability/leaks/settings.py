@@ -9,6 +9,7 @@ import pytest
 from ..markers import NoLeak, read_marker
 from ..options import settings_of
 from ..signals.registry import GROUPS, expand
+from ..soak.settings import soak_of
 
 LAPS_WHEN_OFF = 3
 
@@ -28,6 +29,15 @@ class LeakSettings:
     budget: float = 30.0
     checking: bool = False
     lap_count: int = 20
+    duration: float | None = None
+    """Of a soak: laps for so many seconds, however soon there is an answer."""
+    every: float | None = None
+    memory_limit: int | None = None
+
+    @property
+    def marker(self) -> str:
+        """What asked for the check, for its messages."""
+        return "rl_no_leak" if self.duration is None else "rl_soak"
 
     def limit_of(self, name: str, unit: str) -> float:
         """The growth per lap that signal *name* is allowed.
@@ -47,21 +57,29 @@ def is_on(config: pytest.Config) -> bool:
 
 
 def is_whole(item: pytest.Item) -> bool:
-    """Whether *item* is a leak test that does not lap itself, and so is repeated whole."""
-    return item.get_closest_marker("rl_no_leak") is not None and "rl_laps" not in getattr(item, "fixturenames", ())
+    """Whether *item* is a leak test or a soak that does not lap itself, and so is repeated whole."""
+    if "rl_laps" in getattr(item, "fixturenames", ()):
+        return False
+    if item.get_closest_marker("rl_no_leak") is not None:
+        return True
+    return item.get_closest_marker("rl_soak") is not None and soak_of(item, settings_of(item.config)) is not None
 
 
 def leak_settings(config: pytest.Config, item: pytest.Item) -> LeakSettings:
-    """The settings for *item*, from its ``rl_no_leak`` marker, the command line and the ini file."""
+    """The settings for *item*, from its markers, the command line and the ini file."""
     run, promise = settings_of(config), read_marker(item, "rl_no_leak")
     asked = promise or NoLeak()
     signals = None if asked.signals is None else expand(asked.signals)
+    soak, isolated = soak_of(item, run), read_marker(item, "rl_isolated")
     return LeakSettings(
         limit=asked.limit,
         signals=signals,
         warmup=asked.warmup,
         laps=asked.laps,
         budget=run.leak_budget,
-        checking=run.enabled and promise is not None,
+        checking=run.enabled and not (promise is None and soak is None),
+        duration=None if soak is None else soak.duration,
+        every=None if soak is None else soak.every,
+        memory_limit=None if isolated is None else isolated.memory,
         lap_count=run.lap_count if run.enabled else LAPS_WHEN_OFF,
     )

@@ -1,0 +1,178 @@
+"""The check of a soak: the same signals and the same judge as a leak check, for a fixed time."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+
+from ..events import Section
+from ..leaks.check import LeakCheck, Teller, Watched
+from ..leaks.report import amount
+from ..leaks.series import Series
+from ..leaks.settings import LeakSettings
+from ..signals.protocol import Signal
+from ..signals.registry import GROUPS
+from ..verdicts.leak import FEWEST_SAMPLES, Rule
+from .forecast import growth_per_second, hours_until, pace
+from .memory_room import memory_room
+from .state import SoakState
+
+SAMPLING_SHARE = 0.02
+LONGEST_INTERVAL = 10.0
+"""Seconds between two samples once a soak is under way."""
+FEWEST_IN_A_SOAK = 4 * FEWEST_SAMPLES
+STRETCH = 0.25
+"""Seconds of laps that are run without a look at the clock."""
+ROOM_SHARE = 0.5
+"""Steady growth that has taken so much of the memory there was is not watched any longer."""
+
+
+class SoakCheck(LeakCheck):
+    """A leak check that goes on for ``settings.duration`` and is judged at its end.
+
+    What looks like a leak in the first minutes may be a buffer that takes an hour to fill, so a suspicion does not end
+    it. Growth that would starve the machine does. Everything it keeps is bounded, however long it runs.
+    """
+
+    def __init__(self, settings: LeakSettings, **others: object) -> None:
+        super().__init__(replace(settings, laps=None), **others)  # type: ignore[arg-type]
+        self.duration = settings.duration or 0.0
+        self.memory = Series()
+        self.lap_times = Series()
+        self.ended_early = False
+        self._soaked_for: float | None = None
+        self._judged_at = 0.0
+
+    # what the caller sees
+
+    @property
+    def seconds_left(self) -> float:
+        """For finding out who holds what leaked: that comes on top of the soak."""
+        spent = 0.0 if self._soaked_for is None else self._elapsed - self._soaked_for
+        return self.settings.budget - spent
+
+    def sections(self) -> list[Section]:
+        return [("soak", "\n".join(self.state().lines()))]
+
+    def state(self) -> SoakState:
+        """What the soak has come to so far."""
+        growing = [entry for entry in self.watched if entry.judgement.growing]
+        worst = next(iter(self.leaks() or self.undecided()), None)
+        per_second = growth_per_second(self.memory.laps, self.memory.values)
+        laps = pace(self.lap_times.laps, self.lap_times.values)
+        limit = self.settings.memory_limit
+        room = memory_room(limit) if per_second else None
+        return SoakState(
+            duration=self.duration,
+            seconds=round(self._elapsed if self._soaked_for is None else self._soaked_for, 3),
+            laps=self.laps,
+            verdict=self._word(),
+            growing="" if worst is None else _growth_text(worst),
+            per_lap={entry.signal.name: round(entry.judgement.per_lap, 3) for entry in growing},
+            memory=self.memory.last,
+            memory_per_hour=round(per_second * 3600),
+            hours_to_limit=hours_until(room, per_second),
+            limit="the memory of this machine" if limit is None else f"the limit of {amount(limit, 'bytes')}",
+            lap_seconds_first=laps.first,
+            lap_seconds_last=laps.last,
+            laps_drift=laps.drifts,
+            ended_early=self.ended_early,
+        )
+
+    # the phases
+
+    def _begin_measuring(self) -> None:
+        self.memory.clear()
+        self.lap_times.clear()
+        super()._begin_measuring()
+
+    def _measure(self) -> Iterator[int]:
+        while self._time_left() > 0 and not self.ended_early:
+            yield from self._run_for(min(self._interval(), self._time_left()))
+            if self._elapsed - self._judged_at >= min(max(0.5, self._elapsed / 20), LONGEST_INTERVAL):
+                self._judged_at = self._elapsed
+                self.judge_now(final=False)
+                if self._starves():
+                    yield from self._rule_out_others()
+                    self.ended_early = self._starves()
+        self._soaked_for = self._elapsed
+        self.judge_now(final=True)
+        yield from self._rule_out_others()
+
+    def _run_for(self, seconds: float) -> Iterator[int]:
+        """Laps for so long, or as many as growth leaves room for, then a sample.
+
+        In stretches: laps that suddenly take a thousand times as long must not put off the next look.
+        """
+        laps_before, seconds_before = self.laps, self.lap_seconds
+        most = min((self._laps_to_ceiling(watched) for watched in self.watched), default=1 << 30)
+        until, count = self._clock() + seconds, 1
+        while True:
+            left = until - self._clock()
+            fitting = int(min(left, STRETCH) / self._lap_cost) if self._lap_cost > 0 else 1
+            count = max(1, min(2 * count, fitting, most - (self.laps - laps_before)))
+            yield from self._count_laps(count)
+            if self._clock() >= until or self.laps - laps_before >= most:
+                break
+        self.lap_times.add(self._elapsed, (self.lap_seconds - seconds_before) / (self.laps - laps_before))
+        self._sample()
+
+    def _interval(self) -> float:
+        """Seconds from one sample to the next: many at first, and always enough of them to judge by."""
+        wanted = self.settings.every or min(self._elapsed / 100, LONGEST_INTERVAL)
+        affordable = self._sample_cost / SAMPLING_SHARE
+        return min(max(wanted, affordable), self.duration / FEWEST_IN_A_SOAK)
+
+    def _time_to_measure(self) -> float:
+        return self.duration
+
+    @property
+    def _elapsed(self) -> float:
+        return self._clock() - self._opened_at
+
+    def _starves(self) -> bool:
+        return any(entry.series.growth >= entry.rule.ceiling for entry in self.leaks())
+
+    # samples
+
+    def _sample(self) -> None:
+        resident = next((signal for signal in self._charted if signal.name == "rss"), None)
+        if resident is not None:
+            self.memory.add(self._elapsed, resident.read())
+        super()._sample()
+
+    def _pause_in_telling(self, elapsed: float) -> float:
+        if self.settings.every is not None:
+            return 0.0
+        return min(super()._pause_in_telling(elapsed), LONGEST_INTERVAL)
+
+    def _sample_record(self, elapsed: float, values: Mapping[str, float]) -> dict[str, object]:
+        record = super()._sample_record(elapsed, values)
+        if len(self.lap_times):
+            record["lap_seconds"] = self.lap_times.last
+        return {**record, "soak": self.state().to_dict()}
+
+    def _rule(self, signal: Signal) -> Rule:
+        """Counts of memory blocks are no reason to stop: a soak may fill what it likes, as long as there is room."""
+        rule = super()._rule(signal)
+        if signal.name not in GROUPS["memory"]:
+            return rule
+        room = memory_room(self.settings.memory_limit) * ROOM_SHARE
+        return replace(rule, ceiling=max(room, 2.0**24) if signal.unit == "bytes" else float("inf"))
+
+    def _word(self) -> str:
+        if self.leaks():
+            return "LEAK"
+        return "undecided" if self.undecided() else "clean"
+
+
+def check_for(settings: LeakSettings, *, tell: Teller | None = None, extra: Sequence[Watched] = ()) -> LeakCheck:
+    """The check that *settings* ask for: a soak where they have a duration."""
+    if settings.duration is None:
+        return LeakCheck(settings, tell=tell, extra=extra)
+    return SoakCheck(settings, tell=tell, extra=extra)
+
+
+def _growth_text(entry: Watched) -> str:
+    per = "minute" if entry.by_minute else "lap"
+    return f"{entry.signal.title} +{amount(entry.judgement.per_lap, entry.signal.unit)} per {per}"
