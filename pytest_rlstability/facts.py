@@ -6,6 +6,9 @@ import time
 from dataclasses import dataclass, field
 from typing import Any
 
+from pytest_rlstability.soak.history import MemoryHistory
+from pytest_rlstability.soak.state import SoakState
+
 Record = dict[str, Any]
 
 
@@ -38,6 +41,8 @@ class Run:
     pid: int
     started: float
     memory_limit: int | None = None
+    after: str = ""
+    """The test that ran before it in the same process, if one did."""
     reports: list[Record] = field(default_factory=list)
     warnings: list[Record] = field(default_factory=list)
     stages_done: list[str] = field(default_factory=list)
@@ -48,6 +53,10 @@ class Run:
     phase: str = "start"
     phase_start: float = 0.0
     lap: int = 0
+    memory: MemoryHistory = field(default_factory=MemoryHistory)
+    soak: SoakState | None = None
+    soak_heard: float = 0.0
+    """When *soak* came, by ``time.monotonic``."""
     done: bool = False
     clean: bool = False
     shared: bool = False
@@ -77,7 +86,9 @@ class Run:
     def hear(self, record: Record) -> None:
         """Take in one record of the test's process."""
         kind = record["kind"]
-        if kind == "report":
+        if kind == "sample":
+            self._take_sample(record)
+        elif kind == "report":
             self.reports.append(record["data"])
         elif kind == "warning":
             self.warnings.append(record)
@@ -99,6 +110,12 @@ class Run:
             self.done = True
         elif kind == "clean":
             self.clean = True
+
+    def _take_sample(self, sample: Record) -> None:
+        self.memory.add(sample)
+        if "soak" in sample:
+            self.soak = SoakState.from_dict(sample["soak"])
+            self.soak_heard = time.monotonic()
 
     def _enter_stage(self, path: tuple[str, ...]) -> None:
         if len(path) < len(self.stages_open):

@@ -50,6 +50,10 @@ def pytest_configure(config: pytest.Config) -> None:
 @pytest.hookimpl(optionalhook=True)
 def pytest_configure_node(node: Any) -> None:
     node.workerinput["rl_seed"] = options.settings_of(node.config).seed
+    if (desk := node.config.pluginmanager.getplugin("rlstability-desk")) is not None:
+        from pytest_rlstability.reports.worker_line import open_at_controller
+
+        open_at_controller(node, desk.hear_worker)
 
 
 def pytest_report_header(config: pytest.Config) -> str | None:

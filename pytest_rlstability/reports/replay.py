@@ -32,8 +32,12 @@ def replay(item: pytest.Item, run: Run, verdict: Verdict | None, settings: Setti
     for report in reports:
         known.update(getattr(report, "rl_stability", {}))
         if report.failed and not hasattr(report, "rl_stability"):
+            if memory := run.memory.text():
+                report.sections.append((f"Memory until lap {run.lap}", memory))
             report.sections.append(("rl-stability", f"Reproduce: {reproduce_command(item, settings)}"))
     known.update(seed=run.seed, backend=run.backend, own_process=run.exit is not None)
+    if run.soak is not None:
+        known["soak"] = run.soak.to_dict()
     if run.left_behind:
         known["left_behind"] = run.left_behind
     reports[-1].user_properties += junit_properties(known)
@@ -166,6 +170,7 @@ def summary(run: Run, reports: list[pytest.TestReport]) -> dict[str, object]:
         "backend": run.backend,
         "seed": run.seed,
         "laps": run.lap,
+        "soak": None if run.soak is None else run.soak.to_dict(),
         "peak_memory": run.exit.peak if run.exit else 0,
         "leftovers": run.exit.leftovers if run.exit else [],
         "stages": [*run.stages_done, *run.stages_open],

@@ -45,7 +45,9 @@ def _process_died(run: Run) -> Verdict:
         f"{cause} {place_of(run)}",
         sections=present(
             ("", where(frames)),
+            ("", _between_tests(run)),
             ("Stages", stages_text(run)),
+            ("Memory", run.memory.text()),
             ("Python stacks", dump.render()),
             ("Native stack", run.native),
             ("Dead workers", _workers_text(run.dead_workers)),
@@ -57,6 +59,13 @@ def _process_died(run: Run) -> Verdict:
             **shared_facts(run),
         },
     )
+
+
+def _between_tests(run: Run) -> str:
+    """A shared process that dies between two tests: the second reports it, but the first is the suspect."""
+    if run.phase != "start" or not run.after:
+        return ""
+    return f"this test had not begun: the process it shares died after {run.after} had ended; look at what that left running"
 
 
 def _worker_died(run: Run) -> Verdict:
@@ -72,6 +81,7 @@ def _worker_died(run: Run) -> Verdict:
             ("", where(frames)),
             ("Dead workers", _workers_text(run.dead_workers)),
             ("Stages", stages_text(run)),
+            ("Memory", run.memory.text()),
             ("The test then failed with", _first_failure(run)),
             ("Process", process_text(run)),
         ),
@@ -90,6 +100,7 @@ def _over_the_cap(run: Run) -> Verdict:
         f"out of memory {PHASE_WORDS[_failed_phase(run)]}: the limit is {format_size(run.memory_limit or 0)}",
         sections=present(
             ("Stages", stages_text(run)),
+            ("Memory", run.memory.text()),
             ("The test failed with", _first_failure(run)),
             ("Process", process_text(run)),
         ),

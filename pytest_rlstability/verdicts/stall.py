@@ -69,6 +69,7 @@ def judge_stall(run: Run) -> Verdict | None:
             ("Wait-for cycle", str(facts.get("cycle", ""))),
             ("Waits for locks", str(facts.get("waits", ""))),
             ("Stages", stages_text(run)),
+            ("Memory", run.memory.text()),
             ("Threads", str(facts.get("threads", ""))),
             ("Python stacks", dump.render()),
             ("Worker stacks", str(facts.get("worker_stacks", ""))),
