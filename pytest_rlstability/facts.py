@@ -8,6 +8,7 @@ from typing import Any
 
 from pytest_rlstability.soak.history import MemoryHistory
 from pytest_rlstability.soak.state import SoakState
+from pytest_rlstability.soak.thinning import Thinning
 
 Record = dict[str, Any]
 
@@ -53,6 +54,7 @@ class Run:
     phase: str = "start"
     phase_start: float = 0.0
     lap: int = 0
+    thinning: Thinning = field(default_factory=Thinning)
     memory: MemoryHistory = field(default_factory=MemoryHistory)
     soak: SoakState | None = None
     soak_heard: float = 0.0

@@ -6,8 +6,9 @@ from dataclasses import dataclass
 
 import pytest
 
-from pytest_rlstability.markers import Flaky, Isolated, NoStall, is_marked, read_marker
+from pytest_rlstability.markers import Flaky, Isolated, NoStall, Soak, is_marked, read_marker
 from pytest_rlstability.options import Settings
+from pytest_rlstability.soak.settings import soak_of
 
 
 @dataclass(frozen=True)
@@ -21,6 +22,7 @@ class Plan:
     environment: tuple[tuple[str, str], ...]
     exit_check: bool
     stall_after: float
+    soak: Soak | None
     flaky: Flaky | None
 
 
@@ -39,6 +41,7 @@ def plan_for(item: pytest.Item, settings: Settings) -> Plan:
         environment=isolated.env,
         exit_check=isolated.exit_check,
         stall_after=settings.stall_after if stall is None else stall.after,
+        soak=soak_of(item, settings),
         flaky=flaky,
     )
 

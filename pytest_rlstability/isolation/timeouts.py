@@ -9,6 +9,8 @@ import pytest
 
 from pytest_rlstability.beacon import is_test_process
 from pytest_rlstability.isolation.watch import HardLimit, Watch
+from pytest_rlstability.options import settings_of
+from pytest_rlstability.soak.settings import soak_of
 
 _GRACE = 1.0
 
@@ -24,7 +26,15 @@ def outside_limits(item: pytest.Item, directory: Path) -> list[Watch]:
     # Its signal method fails the test with a traceback where it can; its thread method only ends the process,
     # which is better done from here.
     grace = _GRACE if settings.method == "signal" else 0.0
-    return [HardLimit(settings.timeout, grace, directory, call_only=settings.func_only)]
+    limit = settings.timeout + _soak_time(item)
+    return [HardLimit(limit, grace, directory, call_only=settings.func_only)]
+
+
+def _soak_time(item: pytest.Item) -> float:
+    """What a soak is asked to take comes on top of its timeout: one that is meant for every test would end it."""
+    settings = settings_of(item.config)
+    soak = soak_of(item, settings)
+    return 0.0 if soak is None else soak.duration + settings.leak_budget
 
 
 def uses_alarm(item: pytest.Item) -> bool:
@@ -37,8 +47,8 @@ def uses_alarm(item: pytest.Item) -> bool:
 
 
 def is_kept_outside(item: pytest.Item, settings: Any, *, isolated: bool) -> bool:
-    """Whether the limit is kept by the supervisor alone: in pytest's own process, where the alarm would hit us,
-    and in the test's for the thread method, which knows no better than to end it."""
-    if isolated:
+    """Whether the limit is kept by the supervisor alone: in pytest's own process, where the alarm would hit us, in
+    the test's for the thread method, which knows no better than to end it, and for a soak, which may take longer."""
+    if isolated or _soak_time(item):
         return True
     return is_test_process(item.config) and settings.method == "thread"

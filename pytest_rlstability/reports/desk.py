@@ -34,6 +34,7 @@ class Desk:
         self._waiting: list[dict[str, Any]] = []
         worker = getattr(config, "workerinput", None)
         self._is_worker = worker is not None
+        self.workers: int = worker["workercount"] if worker else 1
         self._origin = {"host": socket.gethostname(), "worker": worker["workerid"] if worker else "main"}
         self._reports: list[Report] = [] if self._is_worker else open_reports(config)
         self._soaks = SoakBook()
