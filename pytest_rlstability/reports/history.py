@@ -16,6 +16,8 @@ FEWEST_SECONDS = 5.0
 """Time that growth per minute is told from."""
 _NORMAL = 1.4826
 """Turns a median absolute deviation into a standard deviation, were the noise normal."""
+_POLISHINGS = 3
+"""Rounds in which what is left of the slope is added to it."""
 
 
 @dataclass(frozen=True)
@@ -101,26 +103,25 @@ class History:
 def slope(positions: Sequence[float], values: Sequence[float]) -> tuple[float, float]:
     """The rise from the middle third to the last, and its standard error; the first third is the warm-up.
 
-    Each third stands for itself by its median, so that single spikes do not count.
+    Each third stands for itself by the median of what the slope leaves of it (Tukey's resistant line), so that
+    single spikes do not count.
 
     >>> slope(range(9), [9, 9, 9, 2, 3, 4, 5, 6, 7])
     (1.0, 0.0)
     """
     third = len(values) // 3
-    middle, last = slice(len(values) - 2 * third, len(values) - third), slice(len(values) - third, len(values))
+    middle, last = slice(-2 * third, -third), slice(-third, None)
     distance = median(positions[last]) - median(positions[middle])
     if distance <= 0:
         return 0.0, 0.0
-    rise = (median(values[last]) - median(values[middle])) / distance
-    residuals: list[float] = []
-    for part in (middle, last):
-        center, level = median(positions[part]), median(values[part])
-        residuals += [
-            value - level - rise * (position - center)
-            for position, value in zip(positions[part], values[part], strict=True)
-        ]
+    rise = 0.0
+    for _ in range(_POLISHINGS):
+        rest = [value - rise * position for position, value in zip(positions, values, strict=True)]
+        rise += (median(rest[last]) - median(rest[middle])) / distance
+    rest = [value - rise * position for position, value in zip(positions, values, strict=True)]
+    noise = spread(rest[-2 * third :])
     # The median of n normal numbers errs by 1.25 standard deviations / sqrt(n); here are two.
-    return rise, spread(residuals) * 1.25 * math.sqrt(2 / third) / distance
+    return rise, noise * 1.25 * math.sqrt(2 / third) / distance
 
 
 def spread(numbers: Sequence[float]) -> float:
