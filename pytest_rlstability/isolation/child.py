@@ -26,6 +26,7 @@ from pytest_rlstability.isolation.output import restart_capture
 from pytest_rlstability.isolation.reporter import Reporter, silence_other_reporters
 from pytest_rlstability.isolation.wire import Address, Record, Wire, connect
 from pytest_rlstability.leaks.leftovers import Leftovers
+from pytest_rlstability.options import use_seed
 
 
 class Lifeline(Beacon):
@@ -132,6 +133,9 @@ class Child:
         if self._seeded != job["seed"]:
             seed_libraries(job["seed"])
         self._seeded = None  # the test is about to draw
+        if job["repeated"]:
+            use_seed(item.config, job["seed"])
+            leave_repeating(item.config)
         self._session.testsfailed = job["failed"]
         try:
             item.config.hook.pytest_runtest_protocol(item=item, nextitem=nextitem)
@@ -175,6 +179,13 @@ def seed_libraries(seed: int) -> None:
         numpy.random.seed(seed % 2**32)
     if torch := sys.modules.get("torch"):
         torch.manual_seed(seed)
+
+
+def leave_repeating(config: pytest.Config) -> None:
+    """This is one of many runs, which are counted: no other plugin may try again until it passes."""
+    for name in ("rerunfailures", "flaky"):
+        if config.pluginmanager.has_plugin(name):
+            config.pluginmanager.unregister(name=name)
 
 
 def limit_memory(size: int | None) -> None:

@@ -5,27 +5,32 @@ from __future__ import annotations
 import os
 import sys
 import time
+from collections.abc import Generator
+from contextlib import closing
 from dataclasses import dataclass
 
 import pytest
 
 from pytest_rlstability.beacon import is_test_process
-from pytest_rlstability.facts import Record, Run
+from pytest_rlstability.facts import Exit, Record, Run
 from pytest_rlstability.isolation.coverage import collect_coverage
 from pytest_rlstability.isolation.hub import Hub, TestProcess
 from pytest_rlstability.isolation.nursery import Nursery
 from pytest_rlstability.isolation.plan import Plan, plan_for
-from pytest_rlstability.isolation.protocol import Backend
+from pytest_rlstability.isolation.protocol import Backend, Demand
+from pytest_rlstability.isolation.repeater import Repeater, free_cores
 from pytest_rlstability.isolation.spawn import SpawnBackend
 from pytest_rlstability.isolation.stall_watch import StallWatch
-from pytest_rlstability.isolation.supervisor import Supervisor
+from pytest_rlstability.isolation.supervisor import Job, Supervisor
 from pytest_rlstability.isolation.timeouts import outside_limits, uses_alarm
 from pytest_rlstability.isolation.watch import MemoryCap, Watch
 from pytest_rlstability.options import Settings, settings_of
 from pytest_rlstability.reports.desk import Desk
-from pytest_rlstability.reports.replay import replay, report_internal_error, summary
+from pytest_rlstability.reports.repeated import replay_trials
+from pytest_rlstability.reports.replay import replay, report_internal_error, summary, warn
 from pytest_rlstability.reports.verdict_report import stability_of
 from pytest_rlstability.verdicts import judge
+from pytest_rlstability.verdicts.flaky import Trial, Trials
 
 CANARY_LIMIT = 5.0
 
@@ -37,6 +42,8 @@ class Unit:
     group: str
     nursery: Nursery
     process: TestProcess
+    last: pytest.Item
+    """The test that it ran last."""
 
 
 class Engine:
@@ -82,11 +89,8 @@ class Engine:
         item.ihook.pytest_runtest_logstart(nodeid=item.nodeid, location=item.location)
         run: Run | None = None
         try:
-            run = self._isolate(item, nextitem, self._plan(item))
-            if run.fault:
-                raise RuntimeError(f"in the test's process:\n{run.fault}")
-            if not (run.stop or run.interrupted):
-                self._report(item, run)
+            plan = self._plan(item)
+            run = self._isolate(item, nextitem, plan) if plan.flaky is None else self._repeat(item, nextitem, plan)
         except (KeyboardInterrupt, pytest.exit.Exception):
             raise
         except Exception:
@@ -99,17 +103,79 @@ class Engine:
         return True
 
     def _isolate(self, item: pytest.Item, nextitem: pytest.Item | None, plan: Plan) -> Run:
-        nursery, process = self._process_for(item, plan)
+        """Run *item* once, and report it."""
+        nursery, process, after = self._process_for(item, plan)
         follower = nextitem if nextitem is not None and self._shares(plan, nextitem) else None
+        job = self._job(item, plan, nursery, process, self._settings.seed)
+        job.run.shared, job.run.after = follower is not None, after
+        self._tell_started(job.run)
+        self._hand_over(item, follower, plan, job)
+        self._prewarm(nextitem if follower is None else None)
+        self._supervisor.supervise(job)
+        if process.exit is None:
+            assert plan.group is not None
+            self._unit = Unit(plan.group, nursery, process, item)
+        else:
+            self._unit = None
+            nursery.bury(process)
+        if _ended_in_order(job.run):
+            reports = replay(item, job.run, judge(job.run), self._settings)
+            self._report(item, reports, summary(job.run, reports))
+        return job.run
+
+    def _repeat(self, item: pytest.Item, nextitem: pytest.Item | None, plan: Plan) -> Run:
+        """Run *item* until its promised pass rate is kept or broken, and report that once."""
+        assert plan.flaky is not None
+        self._leave_unit()
+        trials = Trials(plan.flaky, expected_to_fail=item.get_closest_marker("xfail") is not None)
+        with closing(self._runs(item, plan, trials)) as runs:
+            for run in runs:
+                if not _ended_in_order(run):
+                    return run
+                self._tell_trial(trials.add(run, judge(run)))
+                if trials.stands_aside or trials.answer != "open":
+                    break
+        self._prewarm(nextitem)
+        run, reports = replay_trials(item, trials, self._settings)
+        facts = {} if trials.stands_aside else trials.facts()
+        self._report(item, reports, {**summary(run, reports), **facts})
+        return run
+
+    def _runs(self, item: pytest.Item, plan: Plan, trials: Trials) -> Generator[Run]:
+        nursery = self._nursery(plan)
+
+        def demand(seed: int) -> Demand:
+            return nursery.backend.demand(item, self._environment(plan, seed))
+
+        def start(process: TestProcess, seed: int) -> Job:
+            job = self._job(item, plan, nursery, process, seed)
+            if not trials.trials and seed == self._settings.seed:
+                self._tell_started(job.run)
+            self._hand_over(item, None, plan, job)
+            return job
+
+        at_once = 1 if self._settings.flaky == "serial" else free_cores()
+        repeater = Repeater(self._supervisor, nursery, demand, start, seed=self._settings.seed, at_once=at_once)
+        return repeater.runs(lambda: trials.wanted)
+
+    def _environment(self, plan: Plan, seed: int) -> tuple[tuple[str, str], ...]:
+        """A run with a seed of its own hashes by it too, as it does when that seed is given for the whole session."""
+        if seed == self._settings.seed or "PYTHONHASHSEED" in {**os.environ, **dict(plan.environment)}:
+            return plan.environment
+        return (*plan.environment, ("PYTHONHASHSEED", str(seed % 2**32)))
+
+    def _job(self, item: pytest.Item, plan: Plan, nursery: Nursery, process: TestProcess, seed: int) -> Job:
         run = Run(
             nodeid=item.nodeid,
             backend=nursery.backend.name,
-            seed=self._settings.seed,
+            seed=seed,
             pid=process.pid,
             started=time.time(),
             memory_limit=plan.memory,
-            shared=follower is not None,
         )
+        return Job(nursery, process, run, self._watches(item, plan))
+
+    def _watches(self, item: pytest.Item, plan: Plan) -> list[Watch]:
         watches: list[Watch] = outside_limits(item, self._hub.directory)
         if plan.stall_after > 0:
             watches.append(
@@ -123,55 +189,62 @@ class Engine:
             )
         if plan.memory is not None:
             watches.append(MemoryCap(plan.memory))
-        self._desk.tell("started", item.nodeid, pid=process.pid, backend=run.backend, seed=run.seed)
-        self._hand_over(item, follower, plan, nursery, process)
-        self._prewarm(nextitem if follower is None else None)
-        self._supervisor.supervise(nursery, process, run, watches)
-        if process.exit is None:
-            assert plan.group is not None
-            self._unit = Unit(plan.group, nursery, process)
-        else:
-            self._unit = None
-            nursery.bury(process)
-        return run
+        return watches
 
-    def _hand_over(
-        self, item: pytest.Item, follower: pytest.Item | None, plan: Plan, nursery: Nursery, process: TestProcess
-    ) -> None:
-        if process.wire is None:
+    def _hand_over(self, item: pytest.Item, follower: pytest.Item | None, plan: Plan, job: Job) -> None:
+        if job.process.wire is None:
             return
-        process.wire.send(
+        backend = job.nursery.backend
+        job.process.wire.send(
             {
-                "item": nursery.backend.name_of(item),
-                "next": None if follower is None else nursery.backend.name_of(follower),
-                "seed": self._settings.seed,
+                "item": backend.name_of(item),
+                "next": None if follower is None else backend.name_of(follower),
+                "seed": job.run.seed,
                 "failed": self._session.testsfailed,
                 "memory": plan.memory,
                 "exit_check": plan.exit_check,
+                "repeated": plan.flaky is not None,
             }
         )
 
-    def _process_for(self, item: pytest.Item, plan: Plan) -> tuple[Nursery, TestProcess]:
-        """The process of the test's group when it lives, else a new one."""
+    def _process_for(self, item: pytest.Item, plan: Plan) -> tuple[Nursery, TestProcess, str]:
+        """The process of the test's group, and the test that ran in it before; else a new one.
+
+        One that has died meanwhile is handed out as well: somebody has to report it.
+        """
         if self._unit is not None:
             unit = self._unit
-            if unit.group == plan.group and unit.process.exit is None:
-                return unit.nursery, unit.process
+            if unit.group == plan.group:
+                unit.process.slot.clear()
+                return unit.nursery, unit.process, unit.last.nodeid
             self._leave_unit()
         nursery = self._nursery(plan)
-        return nursery, nursery.take(nursery.backend.demand(item, plan.environment))
+        return nursery, nursery.take(nursery.backend.demand(item, plan.environment)), ""
 
     def _leave_unit(self) -> None:
         """The group's process was told to expect another test that never came: let it tear down and end."""
         unit, self._unit = self._unit, None
         if unit is None:
             return
-        if unit.process.wire is not None:
-            unit.process.wire.send({"item": None})
-        self._hub.wait_until(lambda: unit.process.exit is not None, 10.0)
-        unit.nursery.end(unit.process)
-        self._hub.wait_until(lambda: unit.process.exit is not None, 10.0)
-        unit.nursery.bury(unit.process)
+        process = unit.process
+        if process.wire is not None:
+            process.wire.send({"item": None})
+        self._hub.wait_until(lambda: process.exit is not None or bool(process.fault), 10.0)
+        unit.nursery.end(process)
+        self._hub.wait_until(lambda: process.exit is not None, 10.0)
+        unit.nursery.bury(process)
+        self._warn_of_death(unit)
+
+    def _warn_of_death(self, unit: Unit) -> None:
+        """Every test of the group has been reported: what goes wrong after that is nobody's failure, but is told."""
+        process = unit.process
+        run = self._job(unit.last, self._plan(unit.last), unit.nursery, process, self._settings.seed).run
+        for record in process.take_records():
+            run.hear(record)
+        run.done, run.phase, run.exit = True, process.slot.phase, process.exit or Exit(None)
+        run.dump, run.threads = process.fault.decode(errors="replace"), process.threads
+        if (verdict := judge(run)) is not None:
+            warn(unit.last, f"the process that {unit.last.nodeid} was the last to run in: {verdict.text()}")
 
     def _shares(self, plan: Plan, nextitem: pytest.Item) -> bool:
         return plan.group is not None and self.isolates(nextitem) and self._plan(nextitem).group == plan.group
@@ -222,12 +295,31 @@ class Engine:
     def _tell_sample(self, run: Run, sample: Record) -> None:
         self._desk.tell("sample", run.nodeid, **{key: value for key, value in sample.items() if key != "kind"})
 
-    def _report(self, item: pytest.Item, run: Run) -> None:
-        reports = replay(item, run, judge(run), self._settings)
-        self._desk.tell("finished", item.nodeid, **summary(run, reports))
+    def _tell_started(self, run: Run) -> None:
+        self._desk.tell("started", run.nodeid, pid=run.pid, backend=run.backend, seed=run.seed)
+
+    def _tell_trial(self, trial: Trial) -> None:
+        """A run of a repeated test is to it what a lap is to a leak test."""
+        run = trial.run
+        values = {
+            "run_passed": float(trial.outcome == "passed"),
+            "run_seconds": run.ended - run.started,
+            "peak_memory": float(run.exit.peak if run.exit else 0),
+        }
+        self._desk.tell("sample", run.nodeid, lap=trial.number, seed=run.seed, values=values)
+
+    def _report(self, item: pytest.Item, reports: list[pytest.TestReport], finished: dict[str, object]) -> None:
+        self._desk.tell("finished", item.nodeid, **finished)
         stability_of(reports[-1])["events"] = self._desk.take_waiting()
         for report in reports:
             item.ihook.pytest_runtest_logreport(report=report)
+
+
+def _ended_in_order(run: Run) -> bool:
+    """Whether *run* is the test's to report: not one that ends the session."""
+    if run.fault:
+        raise RuntimeError(f"in the test's process:\n{run.fault}")
+    return not (run.stop or run.interrupted)
 
 
 def engine_for(session: pytest.Session) -> Engine | None:

@@ -24,11 +24,15 @@ class Nursery:
 
     def take(self, demand: Demand) -> TestProcess:
         """A process that waits for its job."""
-        process = self._take_spare(demand) or self._order(demand)
+        process = self.request(demand)
         if not self._hub.wait_until(lambda: process.ready or process.exit is not None, BIRTH_LIMIT):
             self.end(process)
             raise NurseryError(f"the {self.backend.name} backend gave no process within {BIRTH_LIMIT:.0f} s")
         return process
+
+    def request(self, demand: Demand) -> TestProcess:
+        """A process that may yet have to be born."""
+        return self._take_spare(demand) or self._order(demand)
 
     def prewarm(self, demand: Demand) -> None:
         """Have a process made ready for *demand* while something else goes on."""

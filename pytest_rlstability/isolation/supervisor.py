@@ -1,4 +1,4 @@
-"""Watches one test in its process from the job to the end, and gathers what is known of it."""
+"""Watches tests in their processes from the job to the end, and gathers what is known of them."""
 
 from __future__ import annotations
 
@@ -7,6 +7,9 @@ import signal
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
+
+import pytest
 
 from pytest_rlstability.evidence.machine import kernel_kills
 from pytest_rlstability.evidence.native import native_stack
@@ -27,8 +30,18 @@ _END_LIMIT = 10.0
 _INTERRUPT_GRACE = 1.0
 
 
+@dataclass
+class Job:
+    """One run that a process has been told to do, and what may end it from outside."""
+
+    nursery: Nursery
+    process: TestProcess
+    run: Run
+    watches: Sequence[Watch]
+
+
 class Supervisor:
-    """Runs jobs in processes of one hub. ``tell`` hears every sample as it arrives."""
+    """Watches over runs in processes of one hub. ``tell`` hears every sample as it arrives."""
 
     def __init__(self, hub: Hub, native: str, tell: Callable[[Run, Record], None]) -> None:
         self._hub = hub
@@ -36,13 +49,23 @@ class Supervisor:
         self._tell = tell
         self._kernel_kills = kernel_kills()
 
-    def supervise(self, nursery: Nursery, process: TestProcess, run: Run, watches: Sequence[Watch]) -> None:
-        """Wait for the end of *run*, which *process* has been told to do, and fill it in."""
+    def supervise(self, job: Job) -> None:
+        """Wait for the end of one job, and fill in its run."""
+        process = job.process
         try:
-            self._wait(nursery, process, run, watches)
-        except KeyboardInterrupt:
-            self._interrupt(nursery, process)
+            if not job.run.shared:
+                self._hub.wait_until(lambda: process.exit is not None or bool(process.fault), _SHORT_TEST)
+            while not self.is_over(job):
+                self.wait_for_news([job])
+        except (KeyboardInterrupt, pytest.exit.Exception):
+            self.interrupt([job])
             raise
+
+    def is_over(self, job: Job) -> bool:
+        """Look at a job, and end it if it has to be ended; once it is over, its run is filled in."""
+        if not self._has_ended(job):
+            return False
+        process, run = job.process, job.run
         run.ended = time.time()
         run.exit = process.exit
         run.threads = process.threads
@@ -50,28 +73,46 @@ class Supervisor:
             run.killed_by_kernel = self._killed_by_kernel(process.exit)
             if not run.passed_the_rule:
                 run.stdout, run.stderr = read_output(process.stdout), read_output(process.stderr)
+        return True
 
-    def _wait(self, nursery: Nursery, process: TestProcess, run: Run, watches: Sequence[Watch]) -> None:
-        if run.shared:
-            self._hub.listen_to(process)
-        else:
-            self._hub.wait_until(lambda: process.exit is not None or bool(process.fault), _SHORT_TEST)
-        while not self._over(process, run):
-            self._hub.listen_to(process)
-            if process.fault:
-                self._take_crash(nursery, process, run)
-                return
-            now = time.monotonic()
-            for watch in watches:
-                if watch.due <= now and (killed := watch.look(process)) is not None:
-                    self._end(nursery, process, run, killed)
-                    return
-            self._hub.pump(min((watch.due for watch in watches), default=now + 3600) - now)
-            self._hear(process, run)
+    def wait_for_news(self, jobs: Sequence[Job], at_most: float = 3600.0) -> None:
+        """Wait until something is heard of any process, or one of the watches is due."""
+        now = time.monotonic()
+        due = min((watch.due for job in jobs for watch in job.watches), default=now + at_most)
+        self._hub.pump(min(due - now, at_most))
 
-    def _over(self, process: TestProcess, run: Run) -> bool:
+    def interrupt(self, jobs: Sequence[Job]) -> None:
+        """Ctrl-C reaches the tests too; one that does not end is made to."""
+        for job in jobs:
+            with suppress(ProcessLookupError):
+                os.kill(job.process.pid, signal.SIGINT)
+        self._await_ends(jobs)
+        self.end(jobs)
+
+    def end(self, jobs: Sequence[Job]) -> None:
+        """End jobs whose outcome nobody waits for any more."""
+        for job in jobs:
+            job.nursery.end(job.process)
+        self._await_ends(jobs)
+
+    def _await_ends(self, jobs: Sequence[Job]) -> None:
+        self._hub.wait_until(lambda: all(job.process.exit is not None for job in jobs), _INTERRUPT_GRACE)
+
+    def _has_ended(self, job: Job) -> bool:
+        process, run = job.process, job.run
         self._hear(process, run)
-        return process.exit is not None or (run.shared and run.done)
+        if process.exit is not None or (run.shared and run.done):
+            return True
+        self._hub.listen_to(process)
+        if process.fault:
+            self._take_crash(job.nursery, process, run)
+            return True
+        now = time.monotonic()
+        for watch in job.watches:
+            if watch.due <= now and (killed := watch.look(process)) is not None:
+                self._end(job.nursery, process, run, killed)
+                return True
+        return False
 
     def _hear(self, process: TestProcess, run: Run) -> None:
         for record in process.take_records():
@@ -114,14 +155,6 @@ class Supervisor:
         if not self._hub.wait_until(lambda: process.exit is not None, _END_LIMIT):
             process.exit = Exit(None)
         self._hear(process, run)
-
-    def _interrupt(self, nursery: Nursery, process: TestProcess) -> None:
-        """Ctrl-C reaches the test too; one that does not end is made to."""
-        with suppress(ProcessLookupError):
-            os.kill(process.pid, signal.SIGINT)
-        self._hub.wait_until(lambda: process.exit is not None, _INTERRUPT_GRACE)
-        nursery.end(process)
-        self._hub.wait_until(lambda: process.exit is not None, _INTERRUPT_GRACE)
 
     def _killed_by_kernel(self, exit: Exit) -> bool:
         """Whether a SIGKILL was the out-of-memory killer's: nobody else counts them."""

@@ -11,12 +11,12 @@ import pytest
 from pytest_rlstability.options import Settings
 
 
-def reproduce_command(item: pytest.Item, settings: Settings) -> str:
+def reproduce_command(item: pytest.Item, settings: Settings, *more: str) -> str:
     """``pytest --rl-stability --rl-seed=7 'tests/test_env.py::test_step[fast]'``, to be typed where pytest was."""
     words = ["python", "-m", "pytest", "--rl-stability", f"--rl-seed={settings.seed}"]
     if settings.backend != "auto":
         words.append(f"--rl-backend={settings.backend}")
-    return shlex.join([*words, _argument(item)])
+    return shlex.join([*words, *more, _argument(item)])
 
 
 def _argument(item: pytest.Item) -> str:

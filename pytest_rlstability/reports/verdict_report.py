@@ -50,6 +50,7 @@ def stability_of(report: pytest.TestReport) -> dict[str, Any]:
 def junit_properties(known: Mapping[str, Any]) -> list[tuple[str, object]]:
     """The ``rl_stability.*`` properties of a test."""
     pairs: dict[str, object] = {key: known[key] for key in ("seed", "backend") if key in known}
+    pairs.update(known.get("facts", {}))
     if verdict := known.get("verdict"):
         pairs = {"verdict": verdict["word"], **verdict["facts"], **pairs}
     return [(PREFIX + name, value) for name, value in pairs.items()]

@@ -65,7 +65,7 @@ def _between_tests(run: Run) -> str:
     """A shared process that dies between two tests: the second reports it, but the first is the suspect."""
     if run.phase != "start" or not run.after:
         return ""
-    return f"this test had not begun: the process it shares died after {run.after} had ended; look at what that left running"
+    return f"this test had not begun; its process died after {run.after} had ended: look at what that left running"
 
 
 def _worker_died(run: Run) -> Verdict:

@@ -1,9 +1,9 @@
 """A promise such as "passes 95 % of the time", decided run by run: Wald's sequential probability ratio test.
 
-Two pass rates are weighed against each other: the promised one, and one clearly worse. Each run moves the balance; the
-promise is *broken* when the runs are ``1 / (1 - confidence)`` times likelier at the worse rate, and *kept* when they are
-that many times likelier at the promised one. However often one looks, a test at or above the promise is called broken
-with probability ``1 - confidence`` at most (Ville's inequality), and so is one at or below the worse rate called kept.
+Two pass rates are weighed against each other: the promised one, and one clearly worse. Each run moves the balance. The
+promise is *broken* when the runs are ``1 / (1 - confidence)`` times likelier at the worse rate, *kept* when they are so
+much likelier at the promised one. However often one looks, a test at or above the promise is called broken with a
+probability of ``1 - confidence`` at most (Ville's inequality), and so is one at or below the worse rate called kept.
 """
 
 from __future__ import annotations
