@@ -66,7 +66,9 @@ def _split(value: object, form: str) -> tuple[float, str]:
 
 
 def format_duration(seconds: float) -> str:
-    """*seconds* for a person: ``250 ms``, ``3.2 s``, ``10 min``, ``1 h 5 min``."""
+    """*seconds* for a person: ``12 µs``, ``250 ms``, ``3.2 s``, ``10 min``, ``1 h 5 min``."""
+    if 0 < seconds < 0.0000995:
+        return f"{seconds * 1e6:.3g} µs"
     if seconds < 0.0995:
         return f"{seconds * 1000:.3g} ms"
     if seconds < 100:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -12,6 +14,9 @@ import pytest
 from pytest_rlstability.isolation.wire import printable
 from pytest_rlstability.reports.registry import path_option
 
+_SYNC_INTERVAL = 30.0
+"""Seconds of events that a power cut may cost; a run that is killed loses none."""
+
 
 class EventLog:
     """Writes events to a file. A disk that is full or read-only is told once and does not disturb the run."""
@@ -19,6 +24,7 @@ class EventLog:
     def __init__(self, path: Path) -> None:
         self._path = path
         self.trouble = ""
+        self._synced_at = time.monotonic()
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
             self._file = open(path, "w", encoding="utf-8")  # noqa: SIM115 (open for the whole run)
@@ -31,6 +37,9 @@ class EventLog:
         try:
             self._file.write(json.dumps(event, default=printable) + "\n")
             self._file.flush()
+            if time.monotonic() - self._synced_at > _SYNC_INTERVAL:
+                self._synced_at = time.monotonic()
+                os.fsync(self._file.fileno())
         except OSError as error:
             self._give_up(error)
 

@@ -27,8 +27,11 @@ class SoakBook:
             return
         self._running.pop(told["test"], None)
         if told.get("soak"):
-            lines = SoakState.from_dict(told["soak"]).lines()
-            self._lines.append(f"soak {told['test']}: {'; '.join(lines)}")
+            state = SoakState.from_dict(told["soak"])
+            words = state.lines()
+            if told["outcome"] == "interrupted":
+                words = [f"interrupted, {state.so_far()}", *words]
+            self._lines.append(f"soak {told['test']}: {'; '.join(words)}")
 
     def cut_short(self) -> list[dict[str, object]]:
         """The run ends here: what is known of every soak that was still going on."""
@@ -43,9 +46,7 @@ class SoakBook:
     def _interrupted(self, test: str, note: Mapping[str, Any]) -> dict[str, object]:
         state = SoakState.from_dict(note["soak"])
         seconds = min(note["seconds"], state.duration)
-        text = f"interrupted after {format_duration(seconds)} of {format_duration(state.duration)}"
-        text += f" in lap {note['laps']}, {state.so_far()}"
-        self._lines.append(f"soak {test}: {text}")
+        text = f"interrupted after {format_duration(seconds)} in lap {note['laps']}, {state.so_far()}"
         return event(
             "finished",
             test,
