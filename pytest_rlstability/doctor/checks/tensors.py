@@ -1,0 +1,83 @@
+"""Tensor operations, and what becomes of torch's threads in a forked worker."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+import time
+from typing import Any
+
+from pytest_rlstability.doctor.checks.libraries import Stage
+
+_FORK_LIMIT = 5.0
+
+
+def operations(rl_stage: Stage) -> None:
+    """Matrix product, convolution, gradients, and several Python threads that multiply at once."""
+    with rl_stage("import torch"):
+        import torch
+    with rl_stage("matrix product"):
+        assert torch.isfinite(torch.rand(400, 400) @ torch.rand(400, 400)).all()
+    with rl_stage("convolution"):
+        layer = torch.nn.Conv2d(3, 16, kernel_size=3)
+        features = layer(torch.rand(8, 3, 84, 84))
+    with rl_stage("backward"):
+        features.sum().backward()
+        assert torch.isfinite(layer.weight.grad).all()
+    with rl_stage("optimizer"):
+        torch.optim.Adam(layer.parameters()).step()
+    with rl_stage("linear algebra"):
+        torch.linalg.svd(torch.rand(64, 64))
+    with rl_stage("four threads at once"):
+        _in_threads(lambda: torch.rand(400, 400) @ torch.rand(400, 400))
+
+
+def numpy_operations(rl_stage: Stage) -> None:
+    """The same for numpy and its BLAS."""
+    import numpy
+
+    with rl_stage("matrix product"):
+        assert numpy.isfinite(numpy.ones((400, 400)) @ numpy.ones((400, 400))).all()
+    with rl_stage("linear algebra"):
+        numpy.linalg.svd(numpy.random.default_rng(0).random((64, 64)))
+    with rl_stage("four threads at once"):
+        _in_threads(lambda: numpy.ones((400, 400)) @ numpy.ones((400, 400)))
+
+
+def _in_threads(multiply: Any) -> None:
+    threads = [threading.Thread(target=multiply) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+
+
+def fork_after_threads() -> dict[str, str]:
+    """Fork once torch has computed with several threads, and compute in the fork: ``works``, ``hangs`` or a signal.
+
+    That it hangs is how GNU's OpenMP is made, so this is a fact to give advice on and not a fault of the machine.
+    """
+    import torch
+
+    torch.set_num_threads(max(2, torch.get_num_threads()))
+    matrix = torch.rand(800, 800)
+    matrix @ matrix
+    child = os.fork()
+    if child == 0:
+        matrix @ matrix
+        os._exit(0)
+    deadline = time.monotonic() + _FORK_LIMIT
+    while time.monotonic() < deadline:
+        ended, status = os.waitpid(child, os.WNOHANG)
+        if ended:
+            code = os.waitstatus_to_exitcode(status)
+            return {"fork_after_threads": "works" if code == 0 else f"dies ({_name(code)})"}
+        time.sleep(0.02)
+    os.kill(child, signal.SIGKILL)
+    os.waitpid(child, 0)
+    return {"fork_after_threads": "hangs"}
+
+
+def _name(code: int) -> str:
+    return signal.Signals(-code).name if code < 0 else f"exit code {code}"

@@ -1,0 +1,183 @@
+"""The examination in words and as JSON."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from dataclasses import asdict
+
+from pytest_rlstability.doctor.advice import Advice
+from pytest_rlstability.doctor.checks.libraries import openmp_family
+from pytest_rlstability.doctor.examination import YOUR_STAGES, Examination, StepReport
+from pytest_rlstability.doctor.facts import Facts
+from pytest_rlstability.steps import StageRecord
+from pytest_rlstability.units import format_duration, format_size
+
+SCHEMA = 1
+
+_OWN_WORDS = {"ok": "works", "crash": "dies here", "hang": "hangs here", "error": "raises here"}
+_STAGE_WORDS = {"done": "works", "raised": "raises here"}
+_CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
+
+
+def printable(text: str) -> str:
+    r"""*text* without anything that a terminal would obey.
+
+    >>> printable("\x1b[2Jwiped")
+    '\\x1b[2Jwiped'
+    """
+    return _CONTROL.sub(lambda found: f"\\x{ord(found[0]):02x}", text)
+
+
+def as_json(examination: Examination) -> str:
+    """One object; ``schema`` goes up when a key changes its meaning."""
+    failed = examination.failed
+    return json.dumps(
+        {
+            "schema": SCHEMA,
+            "ok": not failed,
+            "facts": examination.facts,
+            "steps": [asdict(step) for step in examination.steps],
+            "advice": [asdict(advice) for advice in examination.advice],
+        },
+        indent=2,
+    )
+
+
+def facts_lines(facts: Facts) -> Iterator[str]:
+    """The machine, a line per matter."""
+    for name, text in (
+        ("system", _system(facts)),
+        ("python", _python(facts)),
+        ("processor", _processor(facts)),
+        ("memory", _memory(facts)),
+        ("limits", _limits(facts)),
+        ("stacks", _stacks(facts)),
+        ("cuda", _cuda(facts)),
+        ("variables", " ".join(f"{name}={value}" for name, value in facts["variables"].items()) or "none set"),
+        ("libraries", ", ".join(f"{name} {version}" for name, version in facts["distributions"].items()) or "none"),
+    ):
+        yield printable(f"  {name:<10} {text}")
+
+
+def _system(facts: Facts) -> str:
+    extra = [
+        f"WSL{facts['wsl']}" if facts["wsl"] else "",
+        facts["container"] and f"in a container ({facts['container']})",
+    ]
+    return ", ".join(part for part in (facts["system"], facts["machine"], facts["libc"], *extra) if part)
+
+
+def _python(facts: Facts) -> str:
+    python = facts["python"]
+    kinds = [word for word in ("debug", "free_threaded") if python[word]]
+    build = ", ".join([f"{python['bits']} bit", *kinds, python["compiler"]])
+    return f"{python['implementation']} {python['version']} ({build}), {python['executable']}"
+
+
+def _processor(facts: Facts) -> str:
+    limit = f", {facts['cpu_limit']:g} by the container's limit" if facts["cpu_limit"] else ""
+    flags = " ".join(facts["cpu_flags"]) if facts["cpu_flags_known"] else "flags unknown"
+    return f"{facts['cpu_model']}, {facts['cpus_allowed']} of {facts['cpus']} may be used{limit}; {flags or 'no AVX'}"
+
+
+def _memory(facts: Facts) -> str:
+    sizes = (
+        ("", "memory"),
+        ("available ", "memory_available"),
+        ("limit ", "memory_limit"),
+        ("/dev/shm ", "shm_bytes"),
+    )
+    return ", ".join(f"{word}{format_size(facts[name])}" for word, name in sizes if facts[name] is not None)
+
+
+def _limits(facts: Facts) -> str:
+    counts = ("nofile", "nproc")
+    shown = [
+        f"{name} {'unlimited' if value is None else value if name in counts else format_size(value)}"
+        for name, value in facts["limits"].items()
+    ]
+    return ", ".join(shown) or "unknown"
+
+
+def _stacks(facts: Facts) -> str:
+    tools = [name for name, path in facts["tools"].items() if path] or ["no tool for native stacks"]
+    scope = "" if facts["ptrace_scope"] is None else f", ptrace_scope {facts['ptrace_scope']}"
+    core = f", core pattern {facts['core_pattern']}" if facts["core_pattern"] else ""
+    return ", ".join(tools) + scope + core
+
+
+def _cuda(facts: Facts) -> str:
+    cuda = facts["cuda"]
+    return ", ".join([*cuda["libraries"], *cuda["devices"]]) or "none"
+
+
+def found_lines(facts: Facts) -> Iterator[str]:
+    """What only the steps could tell: torch's build, and what lies together in one process."""
+    if torch := facts.get("torch"):
+        build = f"CUDA {torch['cuda_build']}" if torch["cuda_build"] else "CPU build"
+        used = torch["cpu_capability"] or "unknown instructions"
+        yield f"  torch      uses {used}, {torch['threads']} threads, {torch['blas']}, {build}"
+    if openmp := facts.get("openmp"):
+        families = [f"lib{openmp_family(path)} of {_owner(path)}" for path in openmp]
+        yield printable(f"  openmp     {len(openmp)} in one process: {', '.join(families)}")
+    if blas := facts.get("blas"):
+        yield printable(f"  blas       {', '.join(path.rpartition('/')[2] for path in blas)}")
+    if fork := facts.get("fork_after_threads"):
+        yield f"  fork       after torch's threads: {fork}"
+
+
+def _owner(path: str) -> str:
+    """The package that a library file came with."""
+    inside = path.rpartition("-packages/")[2]
+    return inside.partition("/")[0].removesuffix(".libs") if inside != path else path
+
+
+def step_lines(step: StepReport) -> Iterator[str]:
+    """A step's line in the table, and those of its stages where they say more."""
+    own = step.group == YOUR_STAGES
+    word = _OWN_WORDS[step.state] if own else step.state
+    if step.state in ("not installed", "not run"):
+        yield f"  {'-':<11} {step.name}: {printable(step.headline)}"
+        return
+    where = f" in {step.where}" if step.where else ""
+    note = printable(f"  {step.headline}{where}") if step.failed else f" {step.version}".rstrip()
+    yield f"  {word:<11} {printable(step.name)}{note}  ({format_duration(step.seconds)})"
+    if own or step.failed:
+        for stage in step.stages:
+            yield f"  {'':<11}   {_stage_word(stage, step):<11} {printable(stage.name)}"
+
+
+def _stage_word(stage: StageRecord, step: StepReport) -> str:
+    return _STAGE_WORDS.get(stage.state) or _OWN_WORDS[step.state if step.failed else "crash"]
+
+
+def detail_lines(step: StepReport) -> Iterator[str]:
+    """Everything known of a step that failed."""
+    yield f"--- {step.name}: {step.state}, {printable(step.headline)}"
+    for title, text in (
+        ("Python stack", step.stack),
+        ("workers", step.workers),
+        ("native stack", step.native),
+        ("output", step.output),
+    ):
+        if text.strip():
+            yield f"{title}:"
+            yield from (f"  {printable(line)}" for line in text.strip("\n").splitlines())
+
+
+def advice_lines(advice: list[Advice]) -> Iterator[str]:
+    for entry in advice:
+        yield printable(f"  * {entry.found} [{entry.name}]")
+        yield printable(f"    {entry.do}")
+
+
+def summary(examination: Examination) -> str:
+    """The last line: what failed, or that nothing did."""
+    ran = [step for step in examination.steps if step.state not in ("not installed", "not run")]
+    failed = examination.failed
+    if not failed:
+        return f"{len(ran)} steps, none failed"
+    names = "; ".join(f"{step.name} ({step.state}: {printable(step.headline)})" for step in failed)
+    return f"{len(failed)} of {len(ran)} steps failed: {names}"
