@@ -10,6 +10,7 @@ from collections.abc import Sequence
 # command -> module with ``add_arguments(parser)`` and ``run(arguments) -> int``; the docstring's first line is its help
 COMMANDS: dict[str, str] = {
     "audit": "pytest_rlstability.cli.audit",
+    "doctor": "pytest_rlstability.cli.doctor",
     "pack": "pytest_rlstability.cli.pack",
     "verify": "pytest_rlstability.cli.verify",
 }
