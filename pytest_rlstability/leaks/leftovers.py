@@ -8,6 +8,7 @@ import threading
 from ..signals.proc import GONE, read_link
 from ..signals.processes import command_of, find_descendants, has_children
 from ..signals.shared_memory import DIRECTORY as SHARED_MEMORY
+from .segments import own_segments
 
 _DESCRIPTORS = "/proc/self/fd"
 
@@ -41,15 +42,8 @@ class Leftovers:
         return [f"process {pid}: {command_of(pid)}" for pid in sorted(_children() - self._children)]
 
     def _new_segments(self) -> list[str]:
-        mine = os.getuid() if hasattr(os, "getuid") else 0
-        found = []
-        for name in sorted(_names(SHARED_MEMORY) - self._segments):
-            try:
-                if os.stat(f"{SHARED_MEMORY}/{name}").st_uid == mine:
-                    found.append(f"shared memory {name}")
-            except OSError:
-                continue
-        return found
+        new = _names(SHARED_MEMORY) - self._segments
+        return [f"shared memory {name}" for name in own_segments(SHARED_MEMORY, new)]
 
 
 def _names(directory: str) -> frozenset[str]:
