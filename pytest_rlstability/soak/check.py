@@ -15,6 +15,7 @@ from ..signals.registry import GROUPS
 from ..verdicts.leak import FEWEST_SAMPLES, Rule
 from .forecast import growth_per_second, hours_until, pace
 from .memory_room import memory_room
+from .output import CapturedOutput
 from .state import SoakState
 
 SAMPLING_SHARE = 0.02
@@ -42,6 +43,7 @@ class SoakCheck(LeakCheck):
         self.ended_early = False
         self._soaked_for: float | None = None
         self._judged_at = 0.0
+        self._output = CapturedOutput()
 
     # what the caller sees
 
@@ -136,6 +138,7 @@ class SoakCheck(LeakCheck):
     # samples
 
     def _sample(self) -> None:
+        self._output.trim()
         resident = next((signal for signal in self._charted if signal.name == "rss"), None)
         if resident is not None:
             self.memory.add(self._elapsed, resident.read())
