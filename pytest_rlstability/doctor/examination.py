@@ -114,14 +114,15 @@ class _Examiner:
 
     def run_probes(self, groups: Collection[str]) -> None:
         installed = self.found.facts["modules"]
-        probes = all_probes(installed)
         for group in GROUPS:
             if group in groups:
-                working = [module for module in installed if module not in self._broken]
-                for probe in (
-                    order_probes(working) if group == "import-order" else [p for p in probes if p.group == group]
-                ):
+                for probe in self._probes_of(group, installed):
                     self._run_probe(probe, installed)
+
+    def _probes_of(self, group: str, installed: Collection[str]) -> list[Probe]:
+        if group == "import-order":
+            return list(order_probes([module for module in installed if module not in self._broken]))
+        return [probe for probe in all_probes(installed) if probe.group == group]
 
     def run_targets(self, targets: Iterable[str]) -> None:
         path = os.pathsep.join(filter(None, [os.getcwd(), os.environ.get("PYTHONPATH")]))

@@ -25,7 +25,8 @@ def stack_of(outcome: Outcome) -> str:
     """The Python stack as text for a person: threads of a dump, or the traceback of an exception."""
     if outcome.ending == "raised":
         return _own_part(outcome.stack)
-    return parse_dump(outcome.stack).render()
+    lines = parse_dump(outcome.stack).render().splitlines()
+    return "\n".join(line for line in lines if 'File "<frozen importlib' not in line)
 
 
 def shorten(file: str) -> str:

@@ -176,8 +176,10 @@ def advice_lines(advice: list[Advice]) -> Iterator[str]:
 def summary(examination: Examination) -> str:
     """The last line: what failed, or that nothing did."""
     ran = [step for step in examination.steps if step.state not in ("not installed", "not run")]
+    held_back = sum(step.state == "not run" for step in examination.steps)
     failed = examination.failed
     if not failed:
         return f"{len(ran)} steps, none failed"
     names = "; ".join(f"{step.name} ({step.state}: {printable(step.headline)})" for step in failed)
-    return f"{len(failed)} of {len(ran)} steps failed: {names}"
+    rest = f"; {held_back} not run for it" if held_back else ""
+    return f"{len(failed)} of {len(ran)} steps failed: {names}{rest}"
