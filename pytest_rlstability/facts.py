@@ -44,8 +44,8 @@ class Run:
     memory_limit: int | None = None
     after: str = ""
     """The test that ran before it in the same process, if one did."""
-    after: str = ""
-    """The test that ran before it in the same process, if one did."""
+    repeated: bool = False
+    """Whether it is one of many runs of the same test."""
     reports: list[Record] = field(default_factory=list)
     warnings: list[Record] = field(default_factory=list)
     stages_done: list[str] = field(default_factory=list)

@@ -172,6 +172,7 @@ class Engine:
             pid=process.pid,
             started=time.time(),
             memory_limit=plan.memory,
+            repeated=plan.flaky is not None,
         )
         return Job(nursery, process, run, self._watches(item, plan))
 
@@ -203,7 +204,7 @@ class Engine:
                 "failed": self._session.testsfailed,
                 "memory": plan.memory,
                 "exit_check": plan.exit_check,
-                "repeated": plan.flaky is not None,
+                "repeated": job.run.repeated,
             }
         )
 
@@ -293,6 +294,8 @@ class Engine:
             reporter.write_line(f"SLOW {item.nodeid}: {text}")
 
     def _tell_sample(self, run: Run, sample: Record) -> None:
+        if run.repeated:
+            return  # samples of runs side by side are no course of anything
         self._desk.tell("sample", run.nodeid, **{key: value for key, value in sample.items() if key != "kind"})
 
     def _tell_started(self, run: Run) -> None:

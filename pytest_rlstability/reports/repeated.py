@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from dataclasses import replace
 
@@ -59,7 +60,6 @@ def _sum_up(trials: Trials, settings: Settings) -> Run:
         stderr="",
         warnings=_once(record for run in runs for record in run.warnings),
         suite_properties=list(dict.fromkeys(pair for run in runs for pair in run.suite_properties)),
-        left_behind=list(dict.fromkeys(name for run in runs for name in run.left_behind)),
         exit=Exit(
             status=0,
             peak=max(run.exit.peak for run in runs if run.exit),
@@ -69,8 +69,11 @@ def _sum_up(trials: Trials, settings: Settings) -> Run:
 
 
 def _once(warnings: Iterable[Record]) -> list[Record]:
-    """The same warning of twenty runs is one warning."""
-    return list({(record["message"], record["filename"], record["lineno"]): record for record in warnings}.values())
+    """The same warning of twenty runs is one warning, whatever numbers it names."""
+    seen: dict[tuple[str, str, int], Record] = {}
+    for record in warnings:
+        seen.setdefault((re.sub(r"\d[\d.,]*", "0", record["message"]), record["filename"], record["lineno"]), record)
+    return list(seen.values())
 
 
 def _tell_kept(item: pytest.Item, trials: Trials, reports: list[pytest.TestReport]) -> None:

@@ -28,12 +28,23 @@ def header(settings: Settings) -> str | None:
 
 
 def unchecked_line(items: Sequence[pytest.Item], settings: Settings) -> str | None:
-    """Without the switch, say once that the promises in the markers are not being checked."""
-    marked = sum(is_marked(item) and item.get_closest_marker("rl_soak") is None for item in items)
-    if settings.enabled or not marked:
+    """Say once which promises in the markers are not being checked: all without the switch, and with it those about
+    pass rates where tests are not repeated."""
+    if settings.enabled:
+        return _unrepeated_line(items, settings)
+    marked = sum(is_marked(item) for item in items)
+    if not marked:
         return None
     tests = "1 marked test runs" if marked == 1 else f"{marked} marked tests run"
     return f"rl-stability: off, {tests} unchecked (--rl-stability checks them)"
+
+
+def _unrepeated_line(items: Sequence[pytest.Item], settings: Settings) -> str | None:
+    marked = sum(item.get_closest_marker("rl_flaky") is not None for item in items)
+    reason = "--rl-flaky=once" if settings.flaky == "once" else "no fresh processes in the inprocess backend"
+    if not marked or (settings.flaky != "once" and settings.backend != "inprocess"):
+        return None
+    return f"rl-stability: {_counted(marked, 'rl_flaky test runs', 'rl_flaky tests run')} once, unchecked ({reason})"
 
 
 class Tally:
