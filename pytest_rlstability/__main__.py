@@ -13,6 +13,7 @@ COMMANDS: dict[str, str] = {
     "doctor": "pytest_rlstability.cli.doctor",
     "pack": "pytest_rlstability.cli.pack",
     "verify": "pytest_rlstability.cli.verify",
+    "report": "pytest_rlstability.cli.report",
 }
 
 

@@ -18,6 +18,11 @@ _SYNC_INTERVAL = 30.0
 """Seconds of events that a power cut may cost; a run that is killed loses none."""
 
 
+def to_line(event: Mapping[str, Any]) -> str:
+    """*event* as a line of the log; a value that JSON does not know becomes text."""
+    return json.dumps(event, default=printable) + "\n"
+
+
 class EventLog:
     """Writes events to a file. A disk that is full or read-only is told once and does not disturb the run."""
 
@@ -35,7 +40,7 @@ class EventLog:
         if self.trouble:
             return
         try:
-            self._file.write(json.dumps(event, default=printable) + "\n")
+            self._file.write(to_line(event))
             self._file.flush()
             if time.monotonic() - self._synced_at > _SYNC_INTERVAL:
                 self._synced_at = time.monotonic()

@@ -19,6 +19,9 @@ _Event = dict[str, Any]
 _Whose = tuple[str, str, str]
 _Place = tuple[str, int, _Whose]
 _CHUNK = 1 << 20
+_SHAPES: dict[str, type] = {
+    "verdict": dict, "phases": dict, "output": dict, "stages": list, "leftovers": list, "arguments": list, "report": str
+}  # fmt: skip
 
 
 class UnreadableLogError(Exception):
@@ -139,6 +142,11 @@ def _slowly(line: bytes) -> object:
         return None
 
 
+def _well_shaped(event: _Event) -> _Event:
+    """*event* without the keys that hold something else than this version writes there."""
+    return {key: value for key, value in event.items() if isinstance(value, _SHAPES.get(key, object))}
+
+
 class _Reader:
     """Puts the events of one file in their places."""
 
@@ -194,7 +202,7 @@ class _Reader:
             if self._events:
                 self._run = RunRecord(self._source, first_time=event["time"], last_time=event["time"])
                 self._runs.append(self._run)
-            self._run.session = event
+            self._run.session = _well_shaped(event)
         elif kind == "started":
             self._test(whose).attempts.append(Attempt(started=event))
         elif kind == "finished":
@@ -202,10 +210,10 @@ class _Reader:
             if attempt.finished:
                 attempt = Attempt()
                 self._test(whose).attempts.append(attempt)
-            attempt.finished = event
+            attempt.finished = _well_shaped(event)
 
     def _samples(self, attempt: Attempt, events: Sequence[_Event]) -> None:
-        measured = [event for event in events if event["values"]]
+        measured = [event for event in events if event["values"] and "judged" not in event]
         laps = [event.get("lap", 0) for event in measured]
         begun = attempt.begun or events[0]["time"]
         seconds = [event["seconds"] if "seconds" in event else event["time"] - begun for event in measured]

@@ -14,6 +14,7 @@ import pytest
 
 REPORTS: tuple[str, ...] = (
     "pytest_rlstability.reports.jsonl",
+    "pytest_rlstability.reports.html",
     "pytest_rlstability.reports.prometheus",
     "pytest_rlstability.reports.metrics_port",
 )

@@ -1,0 +1,177 @@
+"use strict";
+// One figure per test: memory, every counter that moved and lap time, above one another on the same laps.
+// Plotly is a text on this page until the first chart is wanted: a page of 10,000 tests opens without it.
+
+const charts = (() => {
+  const LIGHT = {
+    ink: "#1b2330", quiet: "#5b6675", line: "#dde2e9", card: "#ffffff", shade: "rgba(90,110,140,.13)",
+    leak: "#c2182b", limit: "#7b2fbf",
+    series: ["#1f5fd0", "#0f8a7a", "#b45309", "#8a3fc0", "#4d7c0f", "#be185d", "#0e7490", "#6b7280"],
+  };
+  const DARK = {
+    ink: "#e6eaf1", quiet: "#9aa6b6", line: "#2c3542", card: "#181e28", shade: "rgba(150,175,210,.14)",
+    leak: "#ff7b85", limit: "#cf9bff",
+    series: ["#7cb0ff", "#4fd1bd", "#ffb35c", "#cf9bff", "#a3d65c", "#ff8fc4", "#5fd0e8", "#a9b6c8"],
+  };
+  const MEMORY_ORDER = ["rss", "uss", "malloc", "mappings", "torch", "cuda", "cuda_driver", "workers", "peak_memory"];
+  const MOST_COUNTERS = 12;
+  const MEMORY_HEIGHT = 250, COUNTER_HEIGHT = 110, GAP = 36, TOP = 46, BOTTOM = 46;
+
+  const SCALES = {
+    bytes: [[1, "B"], [1024, "KiB"], [1024 ** 2, "MiB"], [1024 ** 3, "GiB"]],
+    seconds: [[1e-6, "µs"], [1e-3, "ms"], [1, "s"], [60, "min"], [3600, "h"]],
+    count: [[1, ""]],
+  };
+
+  function scaleFor(unit, values) {
+    const most = values.reduce((top, value) => Math.max(top, Math.abs(value ?? 0)), 0);
+    const fitting = SCALES[unit].filter(([size]) => most >= size * 1.5);
+    const [size, name] = fitting.at(-1) ?? SCALES[unit][0];
+    return { size, name, apply: (series) => series.map((value) => (value === null ? null : value / size)) };
+  }
+
+  function load() {
+    if (!window.Plotly) {
+      const script = document.createElement("script");
+      script.textContent = document.getElementById("plotly").textContent;
+      document.head.append(script);
+    }
+    return window.Plotly;
+  }
+
+  function panels(course, signals, before) {
+    const names = [...new Set([...Object.keys(course.columns), ...Object.keys(before?.columns ?? {})])];
+    const unitOf = (name) => signals[name]?.unit ?? "count";
+    const memory = names.filter((name) => unitOf(name) === "bytes");
+    memory.sort((one, other) => rank(MEMORY_ORDER, one) - rank(MEMORY_ORDER, other));
+    const judged = course.judged.map((entry) => entry.signal);
+    const counters = names.filter((name) => unitOf(name) === "count");
+    counters.sort((one, other) => rank(judged, one) - rank(judged, other));
+    const times = names.filter((name) => unitOf(name) === "seconds");
+    const shown = [...counters.slice(0, MOST_COUNTERS), ...times];
+    return [
+      ...(memory.length ? [{ title: "Memory", names: memory, unit: "bytes", height: MEMORY_HEIGHT }] : []),
+      ...shown.map((name) => ({
+        title: signals[name]?.title ?? name, names: [name], unit: unitOf(name), height: COUNTER_HEIGHT,
+      })),
+    ];
+  }
+
+  // Plotly reads some HTML in its texts; what a test calls its counters is not for it to read.
+  const plain = (text) => text.replaceAll("&", "&amp;").replaceAll("<", "&lt;");
+
+  const rank = (order, name) => (order.includes(name) ? order.indexOf(name) : order.length);
+
+  function along(course, axis) {
+    if (axis === "lap") return { values: course.lap, title: "lap" };
+    const scale = scaleFor("seconds", course.seconds);
+    return { values: scale.apply(course.seconds), title: `elapsed (${scale.name})`, size: scale.size };
+  }
+
+  function line(x, y, yaxis, name, look, more = {}) {
+    return { type: "scatter", mode: "lines", x, y, yaxis, name, line: look, connectgaps: true, ...more };
+  }
+
+  // The fitted slope and the promised limits of one signal, from where measuring began.
+  function promises(entry, course, x, scale, yaxis, theme, slopeText) {
+    const clock = entry.per === "minute" ? course.seconds.map((second) => second / 60) : course.lap;
+    const rows = course.lap.map((_, row) => row).filter((row) => row >= entry.row);
+    const straight = (start, slope) => rows.map((row) => (start + slope * (clock[row] - clock[entry.row])) / scale.size);
+    const xs = rows.map((row) => x[row]);
+    const drawn = [];
+    if (entry.slope && entry.start !== null) {
+      const colour = entry.state === "leak" ? theme.leak : theme.quiet;
+      const look = { color: colour, width: 2, dash: "dash" };
+      drawn.push(line(xs, straight(entry.start, entry.slope), yaxis, slopeText(entry, entry.slope), look));
+    }
+    const limit = { color: theme.limit, width: 1.5, dash: "dot" };
+    if (entry.slope_limit && entry.begin !== null) {
+      const name = `limit ${slopeText(entry, entry.slope_limit)}`;
+      drawn.push(line(xs, straight(entry.begin, entry.slope_limit), yaxis, name, limit));
+    }
+    if (entry.most !== null) {
+      drawn.push(line([x[0], x.at(-1)], [entry.most, entry.most].map((value) => value / scale.size), yaxis,
+        `limit ${entry.most}`, limit));
+    }
+    return drawn;
+  }
+
+  function figure({ course, before, signals, axis, theme, slopeText }) {
+    const shown = panels(course, signals, before);
+    const x = along(course, axis);
+    const traces = [], annotations = [], layoutAxes = {};
+    const inner = shown.reduce((sum, panel) => sum + panel.height, 0) + GAP * (shown.length - 1);
+    let top = inner;
+    shown.forEach((panel, number) => {
+      const suffix = number ? String(number + 1) : "";
+      const values = panel.names.flatMap((name) => course.columns[name] ?? before.columns[name]);
+      const scale = scaleFor(panel.unit, values);
+      layoutAxes[`yaxis${suffix}`] = {
+        domain: [Math.max(0, (top - panel.height) / inner), top / inner], anchor: "x", automargin: true,
+        title: { text: scale.name, standoff: 4 }, gridcolor: theme.line, zeroline: false, nticks: panel.height > 200 ? 7 : 4,
+      };
+      annotations.push({
+        text: `<b>${plain(panel.title)}</b>`, xref: "paper", yref: "paper", x: 0, y: top / inner,
+        xanchor: "left", yanchor: "bottom", showarrow: false, font: { size: 13, color: theme.ink },
+      });
+      for (const [index, name] of panel.names.entries()) {
+        const colour = theme.series[(panel.names.length > 1 ? index : number) % theme.series.length];
+        const label = plain(signals[name]?.title ?? name);
+        const alone = panel.names.length === 1;
+        const legend = { showlegend: !alone };
+        if (course.columns[name]) {
+          const y = scale.apply(course.columns[name]);
+          const look = { color: colour, width: 1.8 };
+          const few = course.lap.length <= 60 ? { mode: "lines+markers", marker: { size: 4 } } : {};
+          traces.push(line(x.values, y, `y${suffix}`, label, look, { ...legend, ...few }));
+        }
+        if (before?.columns[name]) {
+          const then = axis === "lap" ? before.lap : before.seconds.map((second) => second / x.size);
+          const look = { color: colour, width: 1.4, dash: "dot" };
+          traces.push(line(then, scale.apply(before.columns[name]), `y${suffix}`, `${label}, baseline`, look,
+            { ...legend, opacity: 0.6 }));
+        }
+        const entry = course.judged.find((judged) => judged.signal === name);
+        if (entry && course.columns[name]) {
+          traces.push(...promises(entry, course, x.values, scale, `y${suffix}`, theme, slopeText));
+        }
+      }
+      top -= panel.height + GAP;
+    });
+    const layout = {
+      height: inner + TOP + BOTTOM, margin: { l: 56, r: 12, t: TOP, b: BOTTOM },
+      paper_bgcolor: theme.card, plot_bgcolor: theme.card, font: { family: "system-ui, sans-serif", size: 12, color: theme.ink },
+      xaxis: {
+        title: { text: x.title, standoff: 6 }, anchor: shown.length > 1 ? `y${shown.length}` : "y",
+        gridcolor: theme.line, zeroline: false, linecolor: theme.line,
+      },
+      ...layoutAxes, annotations, shapes: warmUp(course, x.values, theme),
+      legend: { orientation: "h", x: 1, xanchor: "right", y: 1, yanchor: "bottom", yref: "paper", font: { size: 11 } },
+      hovermode: "x unified", hoversubplots: "axis", dragmode: "zoom",
+      hoverlabel: { bgcolor: theme.card, bordercolor: theme.line, font: { color: theme.ink } },
+      modebar: { bgcolor: "rgba(0,0,0,0)", color: theme.quiet, activecolor: theme.ink },
+    };
+    return { traces, layout };
+  }
+
+  function warmUp(course, x, theme) {
+    const end = course.lap.findLastIndex((lap) => lap <= course.warmup);
+    if (!course.warmup || end < 1) return [];
+    return [{
+      type: "rect", xref: "x", yref: "paper", x0: x[0], x1: x[end], y0: 0, y1: 1, fillcolor: theme.shade,
+      line: { width: 0 }, layer: "below", name: "warm-up",
+      label: { text: "warm-up", textposition: "bottom left", font: { size: 11, color: theme.quiet } },
+    }];
+  }
+
+  function draw(place, options) {
+    const dark = !options.paper && matchMedia("(prefers-color-scheme: dark)").matches;
+    const { traces, layout } = figure({ ...options, theme: dark ? DARK : LIGHT });
+    if (options.width) layout.width = options.width;
+    load().react(place, traces, layout, {
+      responsive: !options.width, displaylogo: false, modeBarButtonsToRemove: ["lasso2d", "select2d", "autoScale2d"],
+    });
+  }
+
+  return { draw, MOST_COUNTERS };
+})();
