@@ -134,9 +134,8 @@ class Desk:
             session.exitstatus = pytest.ExitCode.TESTS_FAILED
 
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
-        for report in self._reports:
-            if report.trouble:
-                terminalreporter.write_line(f"rl-stability: {report.trouble}", red=True)
+        for trouble in [line for report in self._reports for line in report.trouble.splitlines()]:
+            terminalreporter.write_line(f"rl-stability: {trouble}", red=True)
         told = [line for report in self._reports for line in report.lines()]
         for line in [*self._soaks.lines(), *told, *self._tally.left_lines()]:
             terminalreporter.write_line(f"rl-stability: {line}")

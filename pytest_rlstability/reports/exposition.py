@@ -20,6 +20,12 @@ if TYPE_CHECKING:
     from prometheus_client.core import Metric
 
 _LONGEST_LABEL = 400
+_OF_TRIALS = {
+    "run_passed": ("rlstability_trial_passed", "", "Whether the newest run of a repeated test passed."),
+    "run_seconds": ("rlstability_trial", "seconds", "How long the newest run of a repeated test took."),
+    "peak_memory": ("rlstability_trial_memory_peak", "bytes", "Peak memory of the newest run of a repeated test."),
+}
+"""What rl_flaky samples: there the runs of the test are its laps."""
 _PLAIN_FAILURE = "FAIL"
 
 
@@ -142,7 +148,8 @@ def _tell_value(families: _Families, test: TestState, signal: str, value: float)
     labels = {"test": test.name, **labels}
     suffix = f"_{unit}" if unit else ""
     families.add(f"{stem}{suffix}", text, labels, value)
-    if growth := test.history.growth(signal):
+    growth = None if signal in _OF_TRIALS else test.history.growth(signal)
+    if growth is not None:
         for per, amount in (("lap", growth.per_lap), ("minute", growth.per_minute)):
             if amount is not None:
                 name = f"{stem}_growth{suffix}_per_{per}"
@@ -157,6 +164,8 @@ def _family_of(signal: str) -> tuple[str, str, str, dict[str, str]]:
         return "rlstability_resources", "", "Things that the test's process holds, by signal.", {"signal": signal}
     if signal.startswith(BOX2D):
         return _box2d_family(signal.removeprefix(BOX2D))
+    if signal in _OF_TRIALS:
+        return *_OF_TRIALS[signal], {}
     return "rlstability_probe", "", "A counter of the test's own, by name.", {"name": signal}
 
 

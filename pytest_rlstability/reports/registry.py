@@ -17,6 +17,8 @@ REPORTS: tuple[str, ...] = (
     "pytest_rlstability.reports.html",
     "pytest_rlstability.reports.prometheus",
     "pytest_rlstability.reports.metrics_port",
+    "pytest_rlstability.reports.baseline",
+    "pytest_rlstability.reports.github",
 )
 
 
@@ -24,7 +26,7 @@ class Report(Protocol):
     """Hears every event of the run, in the process that shows things, and says its closing words at the end."""
 
     trouble: str
-    """What went wrong, in a line: shown in red, and the run does not end as a success."""
+    """What went wrong, in a line or several: shown in red, and the run does not end as a success."""
 
     def hear(self, event: Mapping[str, Any]) -> None:
         """Take note of an event. Raises nothing: a report that cannot be written is its ``trouble``."""

@@ -1,0 +1,124 @@
+"""Before and after: a pure function of measures."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+from pytest_rlstability.baselines.measures import Measure, TestMeasures
+from pytest_rlstability.signals.registry import SIGNALS, signal_class
+from pytest_rlstability.units import format_duration, format_size
+
+SURE = 3.0
+"""Combined standard deviations that a change must exceed, besides the tolerance."""
+SURE_RATE = 0.01
+"""How unlikely a difference in passes must be by chance alone (Fisher's exact test)."""
+LEAST_MEMORY = 8.0 * 2**20
+"""Bytes of peak memory that allocators and lazy imports move about from run to run."""
+LEAST_SECONDS = 50e-6
+LEAST_GROWTH = {"bytes": 64.0, "count": 0.1}
+
+
+@dataclass(frozen=True)
+class Change:
+    """One measure of one test that is worse or better than before, in words a line can be made of."""
+
+    test: str
+    measure: str
+    before: str
+    after: str
+    worse: bool
+    size: float
+    """How many times what would have been tolerated; for sorting."""
+
+    def line(self) -> str:
+        """``test_env.py::test_step: lap time 10 ms -> 15 ms``"""
+        return f"{self.test}: {self.measure} {self.before} -> {self.after}"
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """What came of comparing two runs, the largest changes first."""
+
+    worse: tuple[Change, ...]
+    better: tuple[Change, ...]
+    compared: int
+    new: tuple[str, ...]
+
+
+def compare(before: Mapping[str, TestMeasures], after: Mapping[str, TestMeasures], tolerance: float) -> Comparison:
+    """Every test that both have, measure by measure. *tolerance* is a share: 0.2 is 20 %."""
+    common = [name for name in after if name in before]
+    changes = [change for name in common for change in _changes(name, before[name], after[name], tolerance)]
+    changes.sort(key=lambda change: (-change.size, change.test, change.measure))
+    return Comparison(
+        worse=tuple(change for change in changes if change.worse),
+        better=tuple(change for change in changes if not change.worse),
+        compared=len(common),
+        new=tuple(sorted(name for name in after if name not in before)),
+    )
+
+
+def excess(before: Measure, after: Measure, tolerance: float, least: float) -> float:
+    """By how many times *after* differs from *before* beyond what is tolerated: positive is more, 0 is the same.
+
+    A change counts when it exceeds the tolerance, the spread that both runs have in themselves, and *least*.
+
+    >>> excess(Measure(100), Measure(150), tolerance=0.2, least=1)
+    2.5
+    >>> excess(Measure(100, spread=20), Measure(150), tolerance=0.2, least=1)
+    0.0
+    """
+    tolerated = max(tolerance * abs(before.value), SURE * math.hypot(before.spread, after.spread), least)
+    change = after.value - before.value
+    return change / tolerated if abs(change) > tolerated else 0.0
+
+
+def rate_excess(before: TestMeasures, after: TestMeasures, tolerance: float) -> float:
+    """As ``excess``, of pass rates; negative is worse. Between two single runs the outcome itself is the change."""
+    earlier, later = before.passes / before.runs, after.passes / after.runs
+    change = later - earlier
+    if before.runs == after.runs == 1:
+        return change
+    if abs(change) <= tolerance * earlier or _by_chance(before, after) > SURE_RATE:
+        return 0.0
+    return change / max(tolerance * earlier, 1 / after.runs)
+
+
+def _by_chance(before: TestMeasures, after: TestMeasures) -> float:
+    """How likely a difference as large in this direction is when both runs have the same pass rate."""
+    passes, total = before.passes + after.passes, before.runs + after.runs
+    fewest, most = max(0, passes - before.runs), min(passes, after.runs)
+    fewer = after.passes / after.runs < before.passes / before.runs
+    counted = range(fewest, after.passes + 1) if fewer else range(after.passes, most + 1)
+    ways = sum(math.comb(after.runs, count) * math.comb(before.runs, passes - count) for count in counted)
+    return ways / math.comb(total, passes)
+
+
+def _changes(name: str, before: TestMeasures, after: TestMeasures, tolerance: float) -> Iterator[Change]:
+    if rate := rate_excess(before, after, tolerance):
+        yield Change(name, "pass rate", _rate(before), _rate(after), worse=rate < 0, size=abs(rate))
+    for title, form, least, earlier, later in (
+        ("peak memory", format_size, LEAST_MEMORY, before.peak_memory, after.peak_memory),
+        ("lap time", format_duration, LEAST_SECONDS, before.lap_seconds, after.lap_seconds),
+    ):
+        if earlier is not None and later is not None and (size := excess(earlier, later, tolerance, least)):
+            yield Change(name, title, form(earlier.value), form(later.value), worse=size > 0, size=abs(size))
+    for signal in sorted(before.growth.keys() & after.growth.keys()):
+        unit = signal_class(signal).unit if signal in SIGNALS else "count"
+        first, last = before.growth[signal], after.growth[signal]
+        if size := excess(first, last, tolerance, LEAST_GROWTH[unit]):
+            worse = size > 0
+            # What shrinks, faster or more slowly than before, is neither worse nor better.
+            if (last if worse else first).value > 0:
+                shown = _amount(first.value, unit), _amount(last.value, unit)
+                yield Change(name, f"growth of {signal} per lap", *shown, worse=worse, size=abs(size))
+
+
+def _amount(value: float, unit: str) -> str:
+    return format_size(value) if unit == "bytes" else f"{value:.3g}"
+
+
+def _rate(test: TestMeasures) -> str:
+    return f"{test.passes / test.runs:.0%} ({test.passes}/{test.runs})"

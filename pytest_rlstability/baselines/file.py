@@ -1,0 +1,115 @@
+"""The baseline file: sorted JSON, one measure a line, so that a diff of two says what has changed."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import re
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from pytest_rlstability.baselines.measures import Measure, TestMeasures
+
+SCHEMA = 1
+KIND = "rl-stability baseline"
+_MEASURE = re.compile(r'\{\s*"value": ([^,\s]+),\s*"spread": ([^,\s]+)\s*\}')
+
+
+class BaselineError(Exception):
+    """A file that is no baseline we can read; the text says why."""
+
+
+@dataclass(frozen=True)
+class Baseline:
+    """The tests of a saved run, and the machine it ran on."""
+
+    tests: Mapping[str, TestMeasures]
+    machine: str = ""
+    saved: str = field(default_factory=lambda: time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()))
+
+
+def load(path: Path) -> Baseline:
+    """Read a baseline, or raise ``BaselineError``."""
+    try:
+        data = json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise BaselineError("there is no such file; --rl-save-baseline=PATH makes one") from None
+    except OSError as error:
+        raise BaselineError(error.strerror or str(error)) from None
+    except ValueError as error:
+        raise BaselineError(f"the file is damaged: not JSON ({error})") from None
+    if not isinstance(data, dict) or data.get("kind") != KIND:
+        raise BaselineError("this is no baseline: --rl-save-baseline=PATH makes one")
+    schema = data.get("schema")
+    if isinstance(schema, int) and schema > SCHEMA:
+        raise BaselineError(
+            f"the file has schema {schema} and this pytest-rlstability knows {SCHEMA}: "
+            "pip install -U pytest-rlstability, or save it anew"
+        )
+    try:
+        tests = {str(name): _test_from(entry) for name, entry in data["tests"].items()}
+        return Baseline(tests, str(data["machine"]), str(data["saved"]))
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise BaselineError(f"the file is damaged: {type(error).__name__}: {error}") from None
+
+
+def save(path: Path, baseline: Baseline) -> None:
+    """Write a baseline in the place of the old one, whole or not at all. Raises ``OSError``."""
+    data = {
+        "kind": KIND,
+        "schema": SCHEMA,
+        "saved": baseline.saved,
+        "machine": baseline.machine,
+        "tests": {name: _test_to(baseline.tests[name]) for name in sorted(baseline.tests)},
+    }
+    path.parent.mkdir(parents=True, exist_ok=True)
+    draft = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    try:
+        text = _MEASURE.sub(r'{"value": \1, "spread": \2}', json.dumps(data, indent=1))
+        draft.write_text(text + "\n", encoding="utf-8")
+        os.replace(draft, path)
+    finally:
+        with contextlib.suppress(OSError):
+            draft.unlink(missing_ok=True)
+
+
+def _test_to(test: TestMeasures) -> dict[str, object]:
+    entry: dict[str, object] = {"runs": test.runs, "passes": test.passes}
+    for name, measure in (("peak_memory", test.peak_memory), ("lap_seconds", test.lap_seconds)):
+        if measure is not None:
+            entry[name] = _measure_to(measure)
+    if test.growth:
+        entry["growth"] = {name: _measure_to(test.growth[name]) for name in sorted(test.growth)}
+    return entry
+
+
+def _test_from(entry: Mapping[str, Any]) -> TestMeasures:
+    runs, passes = int(entry["runs"]), int(entry["passes"])
+    if not 0 <= passes <= runs or not runs:
+        raise ValueError(f"{passes} passes in {runs} runs")
+    peak, lap = entry.get("peak_memory"), entry.get("lap_seconds")
+    return TestMeasures(
+        runs,
+        passes,
+        None if peak is None else _measure_from(peak),
+        None if lap is None else _measure_from(lap),
+        {str(name): _measure_from(measure) for name, measure in entry.get("growth", {}).items()},
+    )
+
+
+def _measure_to(measure: Measure) -> dict[str, float]:
+    return {"value": _rounded(measure.value), "spread": _rounded(measure.spread)}
+
+
+def _measure_from(entry: Mapping[str, Any]) -> Measure:
+    return Measure(float(entry["value"]), float(entry["spread"]))
+
+
+def _rounded(number: float) -> float:
+    """Three digits: more would only make every diff longer."""
+    short = float(f"{number:.3g}")
+    return int(short) if short.is_integer() else short
