@@ -22,8 +22,10 @@ SAMPLING_SHARE = 0.02
 LONGEST_INTERVAL = 10.0
 """Seconds between two samples once a soak is under way."""
 FEWEST_IN_A_SOAK = 4 * FEWEST_SAMPLES
-STRETCH = 0.25
+STRETCH = 0.1
 """Seconds of laps that are run without a look at the clock."""
+EARLY = 0.1
+"""Before this share of the time nothing is said about growth: everything grows while it begins."""
 ROOM_SHARE = 0.5
 """Steady growth that has taken so much of the memory there was is not watched any longer."""
 
@@ -59,7 +61,8 @@ class SoakCheck(LeakCheck):
     def state(self) -> SoakState:
         """What the soak has come to so far."""
         growing = [entry for entry in self.watched if entry.judgement.growing]
-        worst = next(iter(self.leaks() or self.undecided()), None)
+        word = self._word()
+        worst = next(iter(self.leaks() or self.undecided()), None) if word else None
         per_second = growth_per_second(self.memory.laps, self.memory.values)
         laps = pace(self.lap_times.laps, self.lap_times.values)
         limit = self.settings.memory_limit
@@ -68,7 +71,7 @@ class SoakCheck(LeakCheck):
             duration=self.duration,
             seconds=round(self._elapsed if self._soaked_for is None else self._soaked_for, 3),
             laps=self.laps,
-            verdict=self._word(),
+            verdict=word,
             growing="" if worst is None else _growth_text(worst),
             per_lap={entry.signal.name: round(entry.judgement.per_lap, 3) for entry in growing},
             memory=self.memory.last,
@@ -164,6 +167,8 @@ class SoakCheck(LeakCheck):
         return replace(rule, ceiling=max(room, 2.0**24) if signal.unit == "bytes" else float("inf"))
 
     def _word(self) -> str:
+        if self._soaked_for is None and self._elapsed < EARLY * self.duration:
+            return ""
         if self.leaks():
             return "LEAK"
         return "undecided" if self.undecided() else "clean"

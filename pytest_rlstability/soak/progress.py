@@ -58,7 +58,7 @@ class SoakPulse:
 def progress_line(test: str, note: Mapping[str, Any]) -> str:
     """One line on a running soak.
 
-    >>> state = SoakState(duration=28800, memory=2**29, memory_per_hour=2**20).to_dict()
+    >>> state = SoakState(duration=28800, verdict="clean", memory=2**29, memory_per_hour=2**20).to_dict()
     >>> note = {"phase": "call", "seconds": 4320, "laps": 1203, "laps_per_second": 0.28, "soak": state}
     >>> progress_line("t.py::test_walk", note)
     'soak t.py::test_walk: 1 h 12 min of 8 h, 6 h 48 min left, lap 1203, 0.28/s, 512.0 MiB +1.0 MiB/h, clean so far'

@@ -13,13 +13,14 @@ from ..units import format_duration, format_size
 class SoakState:
     """A soak at one moment, JSON values only. ``SoakState.from_dict(state.to_dict()) == state``.
 
-    *per_lap* has the growth of the signals that grow; *hours_to_limit* is None while nothing points there.
+    *verdict* is empty as long as it is too early for one; *per_lap* has the growth of the signals that grow;
+    *hours_to_limit* is None while nothing points there.
     """
 
     duration: float
     seconds: float = 0.0
     laps: int = 0
-    verdict: str = "clean"
+    verdict: str = ""
     growing: str = ""
     per_lap: dict[str, float] = field(default_factory=dict)
     memory: float = 0.0
@@ -41,6 +42,8 @@ class SoakState:
 
     def so_far(self) -> str:
         """The verdict in a few words: ``clean so far``, ``LEAK so far: open descriptors +1 per lap``."""
+        if not self.verdict:
+            return "too early to say"
         return f"{self.verdict} so far" + (f": {self.growing}" if self.growing else "")
 
     def lines(self) -> list[str]:

@@ -1,0 +1,112 @@
+"""Pace, memory forecast and what there is of memory, from numbers and files."""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+
+import pytest
+
+from pytest_rlstability.soak.forecast import growth_per_second, hours_until, pace
+from pytest_rlstability.soak.history import NEWEST, MemoryHistory
+from pytest_rlstability.soak.memory_room import container_room
+from pytest_rlstability.soak.state import SoakState
+
+SECONDS = [10.0 * index for index in range(360)]
+MIB = 2.0**20
+
+
+def noisy(values: list[float], share: float, seed: int) -> list[float]:
+    """What a busy machine makes of lap times: never less, now and then much more."""
+    generator = random.Random(seed)
+    return [
+        value * (1 + share * abs(generator.gauss(0, 1)) + 5 * (generator.random() < 0.05)) for value in values
+    ]
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_laps_that_slow_down_are_told_from_a_busy_machine(seed: int) -> None:
+    steady = pace(SECONDS, noisy([0.01] * 360, 0.3, seed))
+    assert not steady.drifts
+    slower = pace(SECONDS, noisy([0.01 + 0.01 * second / 3600 for second in SECONDS], 0.1, seed))
+    assert slower.drifts
+    assert slower.last > 1.5 * slower.first
+
+
+def test_a_pause_at_the_end_is_no_drift() -> None:
+    assert not pace(SECONDS, [0.01] * 340 + [0.5] * 20).drifts
+
+
+def test_few_laps_have_a_pace_and_no_drift() -> None:
+    assert pace([], []).last == 0
+    assert pace([1, 2, 3], [0.1, 0.2, 0.9]) == pace([5], [0.2])
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_memory_that_grows_is_told_from_an_allocators_habits(seed: int) -> None:
+    generator = random.Random(seed)
+    habits = [400 * MIB + generator.uniform(0, 8 * MIB) for _ in SECONDS]
+    assert growth_per_second(SECONDS, habits) == 0
+    levels_off = [400 * MIB + 100 * MIB * min(second, 900) / 900 for second in SECONDS]
+    assert growth_per_second(SECONDS, levels_off) == 0
+    leaks = [value + 0.02 * MIB * second for value, second in zip(habits, SECONDS, strict=True)]
+    assert growth_per_second(SECONDS, leaks) == pytest.approx(0.02 * MIB, rel=0.1)
+
+
+def test_hours_are_told_only_when_memory_grows() -> None:
+    assert hours_until(3600.0, 0.0) is None
+    assert hours_until(None, 5.0) is None
+    assert hours_until(-5.0, 5.0) == 0
+
+
+@pytest.fixture
+def groups(tmp_path: Path) -> Path:
+    inner = tmp_path / "ci" / "job"
+    inner.mkdir(parents=True)
+    return tmp_path
+
+
+def write(directory: Path, **values: str) -> None:
+    for name, value in values.items():
+        (directory / name.replace("__", ".")).write_text(f"{value}\n")
+
+
+def test_the_room_in_a_container_is_that_of_the_fullest_group(groups: Path) -> None:
+    membership = groups / "membership"
+    membership.write_text("0::/ci/job\n")
+    assert container_room(groups, membership) is None
+    write(groups / "ci" / "job", memory__max="max", memory__current="700")
+    assert container_room(groups, membership) is None
+    write(groups / "ci", memory__max="1000", memory__current="900")
+    assert container_room(groups, membership) == 100
+    write(groups / "ci" / "job", memory__max="730", memory__current="700")
+    assert container_room(groups, membership) == 30
+
+
+def test_the_older_kind_of_group_is_read_too(tmp_path: Path) -> None:
+    membership = tmp_path / "membership"
+    membership.write_text("5:cpu,memory:/job\n4:pids:/job\n")
+    (tmp_path / "memory" / "job").mkdir(parents=True)
+    write(tmp_path / "memory" / "job", memory__limit_in_bytes="9223372036854771712", memory__usage_in_bytes="5")
+    assert container_room(tmp_path, membership) is None
+    write(tmp_path / "memory" / "job", memory__limit_in_bytes="4096")
+    assert container_room(tmp_path, membership) == 4091
+    assert container_room(tmp_path, tmp_path / "not there") is None
+
+
+def test_a_state_survives_the_journey_and_a_newer_sender() -> None:
+    state = SoakState(duration=60, laps=7, per_lap={"fds": 1.0}, hours_to_limit=3.5, verdict="LEAK")
+    assert SoakState.from_dict({**state.to_dict(), "of a later version": 1}) == state
+
+
+def test_the_history_of_memory_keeps_the_course_and_the_newest() -> None:
+    history = MemoryHistory()
+    assert history.text() == ""
+    history.add({"lap": 1, "seconds": 0.5, "values": {"probe": 3}})
+    for lap in range(10_000):
+        history.add({"lap": lap, "seconds": lap * 10.0, "values": {"rss": (100 + lap / 100) * MIB}})
+    course, *newest = history.text().splitlines()
+    assert course.startswith("100.0 MiB ▁")
+    assert course.endswith("█ 200.0 MiB resident")
+    assert len(newest) == NEWEST
+    assert newest[-1].split() == ["after", "27", "h", "46", "min", "lap", "9999", "200.0", "MiB"]
