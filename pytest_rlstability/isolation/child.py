@@ -22,7 +22,7 @@ from pytest_rlstability.isolation import faults, workers
 from pytest_rlstability.isolation.board import Board, Slot
 from pytest_rlstability.isolation.coverage import save_coverage
 from pytest_rlstability.isolation.farewell import check_exit, drop_references
-from pytest_rlstability.isolation.output import restart_capture
+from pytest_rlstability.isolation.output import Output, output_paths
 from pytest_rlstability.isolation.reporter import Reporter, silence_other_reporters
 from pytest_rlstability.isolation.wire import Address, Record, Wire, connect
 from pytest_rlstability.leaks.leftovers import Leftovers
@@ -74,28 +74,38 @@ class Child:
         self._seeded: int | None = seed
         self._session = session
         self._directory = directory
-        self._hold = hold
         self._finalizing = finalizing
+        self._attached = False
         self._board = Board(directory)
+        self._output = Output(session.config)
         self._reporter = Reporter(session.config, directory)
         enter_test_process(session.config)
         silence_other_reporters(session)
         session.config.pluginmanager.register(self._reporter, "rlstability-reporter")
         workers.remember_ends()
+        self._faults = faults.Faults(hold=hold)
+        faults.follow_forks(directory, self._cut_off)
+        faults.announce_threads(self._tell_thread)
 
     def attach(self, link: Link) -> None:
         """Become the test process with the link's serial number."""
-        self._wire = link.wire
+        self._attached, self._wire = True, link.wire
         self._slot = self._board.slot(link.serial)
         self._slot.clear()
         self._reporter.attach(self._wire, self._slot)
         install_beacon(self._session.config, Lifeline(self._wire, self._slot))
-        restart_capture(self._session.config, self._directory, link.serial)
-        self._faults = faults.Faults(link.fault_descriptor, hold=self._hold)
-        faults.follow_forks(self._directory, self._wire.drop)
-        faults.announce_threads(self._tell_thread)
+        self._output.keep_in(output_paths(self._directory, link.serial))
+        self._faults.speak_to(link.fault_descriptor)
+        for thread in threading.enumerate():
+            self._tell_thread(thread, before=thread is not threading.main_thread())
 
-    def _tell_thread(self, thread: threading.Thread, before: bool) -> None:
+    def _cut_off(self) -> bool:
+        """In a forked copy of this process: say nothing more, if anybody was listening."""
+        if self._attached:
+            self._wire.drop()
+        return self._attached
+
+    def _tell_thread(self, thread: threading.Thread, before: bool = False) -> None:
         # A fork changes the number by which the kernel knows a thread, and thread.native_id stays.
         native = threading.get_native_id() if thread.ident == threading.get_ident() else thread.native_id
         words = {"ident": thread.ident, "native": native, "name": thread.name, "daemon": thread.daemon}

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from pytest_rlstability.isolation import kernel
+from pytest_rlstability.isolation.output import replace_descriptor
 
 # A real-time signal, because the ordinary user signals belong to the code under test.
 STACKS_SIGNAL: int | None = signal.SIGRTMIN + 7 if hasattr(signal, "SIGRTMIN") else None
@@ -24,19 +25,26 @@ STACKS_SIGNAL: int | None = signal.SIGRTMIN + 7 if hasattr(signal, "SIGRTMIN") e
 
 
 class Faults:
-    """This process's last words, sent to *descriptor*; with *hold* the crash site is kept for a debugger."""
+    """This process's last words; with *hold* the crash site is kept for a debugger.
 
-    def __init__(self, descriptor: int, *, hold: bool) -> None:
-        self._descriptor = descriptor
+    They go nowhere until ``speak_to(descriptor)``: everything else is prepared once, for all forks of a zygote.
+    """
+
+    def __init__(self, *, hold: bool) -> None:
+        self._descriptor = os.open(os.devnull, os.O_WRONLY)
         self._enable, self._disable = faulthandler.enable, faulthandler.disable
-        kernel.allow_tracing()
         # Its handlers are installed once, on top of what is there: pytest's own use must be undone first.
         faulthandler.disable()
         if hold:
             kernel.hold_on_fatal_signals()
-        _write_stacks_to(descriptor)
+        _write_stacks_to(self._descriptor)
         if hold:
             self._respect_other_owners()
+
+    def speak_to(self, descriptor: int) -> None:
+        """Have somebody listen, and allowed to look."""
+        replace_descriptor(self._descriptor, descriptor)
+        kernel.allow_tracing()
 
     def stop_holding(self) -> None:
         """Let a crash kill again, with its stacks written as before: the interpreter is about to end, and with it
@@ -76,14 +84,15 @@ def worker_faults_path(directory: Path, pid: int) -> Path:
     return directory / f"{pid}.fault"
 
 
-def follow_forks(directory: Path, cut_off: Callable[[], None]) -> None:
+def follow_forks(directory: Path, cut_off: Callable[[], bool]) -> None:
     """A process the test forks must not speak in its name: it loses the wire, and gets a fault file of its own.
 
-    It is not held: whoever waits for it must see it die.
+    *cut_off* says whether it was a test that forked. It is not held: whoever waits for it must see it die.
     """
 
     def in_child() -> None:
-        cut_off()
+        if not cut_off():
+            return
         # Off first: faulthandler installs its handlers only when it believes that they are not there.
         faulthandler.disable()
         kernel.default_fatal_signals()
@@ -95,16 +104,13 @@ def follow_forks(directory: Path, cut_off: Callable[[], None]) -> None:
         os.register_at_fork(after_in_child=in_child)
 
 
-def announce_threads(tell: Callable[[threading.Thread, bool], None]) -> None:
-    """Call *tell* with every thread as it starts, and with those there are, which are not the test's: a dump names
-    none of them. Its second argument says which."""
+def announce_threads(tell: Callable[[threading.Thread], None]) -> None:
+    """Call *tell* with every thread as it starts: a dump names none of them."""
     original = threading.Thread._set_native_id  # type: ignore[attr-defined]
 
     def announced(thread: threading.Thread) -> None:
         original(thread)
         with suppress(Exception):  # a fault of ours must not end the user's thread before it has begun
-            tell(thread, False)
+            tell(thread)
 
     threading.Thread._set_native_id = announced  # type: ignore[attr-defined]
-    for thread in threading.enumerate():
-        tell(thread, thread is not threading.main_thread())

@@ -136,6 +136,7 @@ class Hub:
         connection.setblocking(False)
         wire = Wire(connection)
         self._selector.register(wire, selectors.EVENT_READ, lambda: self._greet(wire, connection))
+        self._greet(wire, connection)  # the first words are mostly there already
 
     def _greet(self, wire: Wire, connection: socket.socket) -> None:
         """The first words of a new connection say whose it is."""
@@ -174,11 +175,7 @@ class Hub:
     def _hear_keeper(self, records: list[Record]) -> None:
         for record in records:
             process = self._processes.get(record["serial"])
-            if process is None:
-                continue
-            if record["kind"] == "born":
-                process.pid = record["pid"]
-            else:
+            if process is not None:
                 process.exit = Exit(record["status"], record["peak"], record["leftovers"])
                 self._take_last_words(process)
 

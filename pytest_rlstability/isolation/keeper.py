@@ -23,6 +23,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from pytest_rlstability.isolation import kernel
+from pytest_rlstability.isolation.board import Board
 from pytest_rlstability.isolation.wire import Address, Record, Wire, connect
 
 Birth = Callable[[Record], int]
@@ -46,8 +47,8 @@ class Keeper:
     """Serves orders from the supervisor until its end of the wire closes; then ends everything and returns.
 
     Orders: ``{"do": "bear", "serial": n, ...}``, ``{"do": "end", "serial": n}``, and at last ``{"do": "leave"}``;
-    when the wire closes without it, pytest was killed, and its files are ours to remove. Answers: ``{"kind": "born"}``
-    and, when a process has ended and what it left is gone, ``{"kind": "exit", "status", "peak", "leftovers"}``.
+    when the wire closes without it, pytest was killed, and its files are ours to remove. Answers: when a process has
+    ended and what it left is gone, ``{"serial": n, "status", "peak", "leftovers"}``.
     """
 
     def __init__(self, wire: Wire, bear: Birth, directory: Path) -> None:
@@ -55,6 +56,7 @@ class Keeper:
         self._directory = directory
         self._dismissed = False
         self._bear = bear
+        self._board = Board(directory)
         self._selector = selectors.DefaultSelector()
         self._selector.register(wire, selectors.EVENT_READ)
         self._wards: dict[int, _Ward] = {}
@@ -88,7 +90,6 @@ class Keeper:
         ward = _Ward(serial, pid, _exit_notice(pid))
         self._wards[serial] = ward
         self._selector.register(ward.exit_notice, selectors.EVENT_READ, ward)
-        self._wire.send({"kind": "born", "serial": serial, "pid": pid})
 
     def _bury(self, ward: _Ward) -> None:
         self._selector.unregister(ward.exit_notice)
@@ -96,7 +97,7 @@ class Keeper:
         del self._wards[ward.serial]
         status, peak = _reap(ward.pid)
         leftovers = self._clear_up(ward)
-        self._wire.send({"kind": "exit", "serial": ward.serial, "status": status, "peak": peak, "leftovers": leftovers})
+        self._wire.send({"serial": ward.serial, "status": status, "peak": peak, "leftovers": leftovers})
 
     def _clear_up(self, ward: _Ward) -> list[str]:
         """End what the dead test left running, and name it."""
@@ -115,9 +116,9 @@ class Keeper:
         return named
 
     def _strays(self, ward: _Ward) -> list[int]:
-        """Processes that fell to us. With several tests at once, only those of the dead one's session."""
+        """Processes that fell to us. While other tests run, only those of the dead one's session."""
         strays = [pid for pid in kernel.children_of(os.getpid()) if pid not in self._pids()]
-        if len(self._wards) > 1:
+        if strays and any(self._board.slot(serial).phase != "start" for serial in self._wards):
             strays = [pid for pid in strays if _session_of(pid) == ward.pid]
         return strays
 

@@ -1,6 +1,8 @@
-"""Test processes on demand, the next one made ready while the current one works."""
+"""Test processes on demand, the next ones made ready while the current one works."""
 
 from __future__ import annotations
+
+from collections import deque
 
 from pytest_rlstability.isolation.hub import Hub, KeeperLink, TestProcess
 from pytest_rlstability.isolation.protocol import Backend, Demand
@@ -20,7 +22,7 @@ class Nursery:
         self._hub = hub
         self.backend = backend
         self._keeper: KeeperLink | None = None
-        self._spare: tuple[Demand, TestProcess] | None = None
+        self._spares: deque[tuple[Demand, TestProcess]] = deque()
 
     def take(self, demand: Demand) -> TestProcess:
         """A process that waits for its job."""
@@ -35,9 +37,9 @@ class Nursery:
         return self._take_spare(demand) or self._order(demand)
 
     def prewarm(self, demand: Demand) -> None:
-        """Have a process made ready for *demand* while something else goes on."""
-        if self._spare is None:
-            self._spare = (demand, self._order(demand))
+        """Have processes made ready for *demand* while something else goes on."""
+        while len(self._spares) < self.backend.spares:
+            self._spares.append((demand, self._order(demand)))
 
     def end(self, process: TestProcess) -> None:
         """Have a process and all its descendants killed; its exit arrives through the hub."""
@@ -51,10 +53,9 @@ class Nursery:
         self._hub.release(process)
 
     def stop(self) -> None:
-        """End the spare and the keeper."""
-        if self._spare is not None:
-            self.bury(self._spare[1])
-            self._spare = None
+        """End the spares and the keeper."""
+        while self._spares:
+            self.bury(self._spares.pop()[1])
         if self._keeper is not None:
             self._hub.dismiss(self._keeper)
             self._keeper = None
@@ -70,15 +71,17 @@ class Nursery:
         return came_back and canary.exit is not None and canary.exit.status == 0
 
     def _take_spare(self, demand: Demand) -> TestProcess | None:
-        if self._spare is None:
-            return None
-        (made_for, process), self._spare = self._spare, None
-        if made_for == demand and process.exit is None:
-            return process
+        while self._spares:
+            made_for, process = self._spares.popleft()
+            if made_for == demand and process.exit is None:
+                return process
+            self._discard(process)
+        return None
+
+    def _discard(self, process: TestProcess) -> None:
         self.end(process)
         self._hub.wait_until(lambda: process.exit is not None, BIRTH_LIMIT)
         self.bury(process)
-        return None
 
     def _order(self, demand: Demand, *, canary: bool = False) -> TestProcess:
         process = self._hub.expect()

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import IO, Any
 
-import _pytest.capture
 import pytest
+from _pytest.capture import FDCaptureBase
 
 KEPT_BYTES = 256 * 1024
 """How much of the head and how much of the tail of one captured stream is kept in a report."""
@@ -19,39 +19,35 @@ def output_paths(directory: Path, serial: int) -> tuple[Path, Path]:
     return directory / f"{serial}.out", directory / f"{serial}.err"
 
 
-def restart_capture(config: pytest.Config, directory: Path, serial: int) -> None:
-    """Give this process a capture of its own, in the files ``output_paths`` names.
+class Output:
+    """A capture of this process's own; ``keep_in(paths)`` has it written to files that outlive a crash.
 
-    The one inherited over a fork shares its file offset with every sibling. It is closed without being read:
-    what it holds is pytest's to show.
+    The capture inherited from pytest is closed without being read: what it holds is pytest's to show. The new one is
+    made once, for all forks of a zygote; each puts files of its own under the descriptors of the inherited ones.
     """
-    manager = config.pluginmanager.getplugin("capturemanager")
-    if manager is None:
-        return
-    inherited = manager._global_capturing
-    if inherited is not None:
-        inherited.stop_capturing()
-        manager._global_capturing = None
-    with _temporary_files_at(output_paths(directory, serial)):
+
+    def __init__(self, config: pytest.Config) -> None:
+        self._descriptors: list[int] = []
+        manager = config.pluginmanager.getplugin("capturemanager")
+        if manager is None:
+            return
+        if manager._global_capturing is not None:
+            manager._global_capturing.stop_capturing()
+            manager._global_capturing = None
         manager.start_global_capturing()
-    manager.suspend_global_capture()
+        manager.suspend_global_capture()
+        streams = (getattr(manager._global_capturing, name) for name in ("out", "err"))
+        self._descriptors = [stream.tmpfile.fileno() for stream in streams if isinstance(stream, FDCaptureBase)]
+
+    def keep_in(self, paths: tuple[Path, Path]) -> None:
+        for descriptor, path in zip(self._descriptors, paths, strict=False):
+            replace_descriptor(descriptor, os.open(path, os.O_RDWR | os.O_CREAT | os.O_TRUNC, 0o600))
 
 
-@contextmanager
-def _temporary_files_at(paths: tuple[Path, Path]) -> Iterator[None]:
-    """Have pytest's descriptor capture open these files, first for stdout then for stderr, instead of nameless
-    ones: a nameless file is gone with the process that crashed."""
-    waiting = iter(paths)
-
-    def named_file(*_: object, **__: object) -> IO[Any]:
-        return open(next(waiting), "w+b", buffering=0)
-
-    module: Any = _pytest.capture
-    original, module.TemporaryFile = module.TemporaryFile, named_file
-    try:
-        yield
-    finally:
-        module.TemporaryFile = original
+def replace_descriptor(place: int, descriptor: int) -> None:
+    """Put an open file in the place of another one, whose number somebody has already been given."""
+    os.dup2(descriptor, place, inheritable=False)
+    os.close(descriptor)
 
 
 @contextmanager

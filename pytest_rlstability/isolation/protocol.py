@@ -25,6 +25,8 @@ class Backend(Protocol):
     """One way of getting processes. Its keeper brings them into the world; ``Nursery`` does everything else."""
 
     name: str
+    spares: int
+    """How many processes to have ready beforehand."""
 
     def start_keeper(self) -> None:
         """Start the keeper; it greets the hub by itself."""

@@ -17,6 +17,7 @@ from pytest_rlstability.isolation.wire import Record
 
 class SpawnBackend:
     name = "spawn"
+    spares = 1
 
     def __init__(self, session: pytest.Session, hub: Hub, *, hold: bool, seed: int) -> None:
         self._config = session.config

@@ -18,6 +18,7 @@ import pytest
 from pytest_rlstability.isolation import kernel
 from pytest_rlstability.isolation.child import Child, Link
 from pytest_rlstability.isolation.farewell import forget_inherited_exits
+from pytest_rlstability.isolation.footprint import Footprint
 from pytest_rlstability.isolation.hub import Hub
 from pytest_rlstability.isolation.keeper import Keeper, greet_hub
 from pytest_rlstability.isolation.protocol import Demand
@@ -26,6 +27,7 @@ from pytest_rlstability.isolation.wire import Record
 
 class ZygoteBackend:
     name = "zygote"
+    spares = 2
 
     def __init__(self, session: pytest.Session, hub: Hub, *, hold: bool, seed: int) -> None:
         self._session = session
@@ -80,6 +82,7 @@ class _Zygote:
         signal.signal(signal.SIGINT, signal.SIG_IGN)
         forget_inherited_exits()
         self._child = Child(self._session, self._directory, seed=self._seed, hold=self._hold, finalizing=False)
+        self._footprint = Footprint(self._directory)
         self._collecting = gc.isenabled()
         gc.disable()
         gc.freeze()
@@ -87,12 +90,14 @@ class _Zygote:
         Keeper(self._wire, self._bear, self._directory).serve()
 
     def _bear(self, order: Record) -> int:
+        self._footprint.refresh()
         pid = os.fork()
         if pid == 0:
             _run_to_the_end(lambda: self._become_test(order))
         return pid
 
     def _become_test(self, order: Record) -> None:
+        self._footprint.prepare()
         os.setsid()
         kernel.die_with_parent()
         self._wire.drop()
@@ -105,6 +110,7 @@ class _Zygote:
         if self._collecting:
             gc.enable()
         self._child.work(lambda index: self._session.items[int(str(index))])
+        self._footprint.learn()
 
 
 def exercise_native_threads() -> None:

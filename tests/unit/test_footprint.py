@@ -1,0 +1,118 @@
+"""What forks of one process learn of each other's writes, in real forks."""
+
+from __future__ import annotations
+
+import mmap
+import os
+import sys
+import traceback
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from pytest_rlstability.isolation import footprint
+from pytest_rlstability.isolation.footprint import Footprint
+
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="needs /proc/self/pagemap")
+
+PAGES = 40
+WRITTEN = range(0, PAGES, 2)
+
+
+@pytest.fixture
+def memory() -> memoryview:
+    """Private pages, all of them in memory, and so shared with every fork."""
+    area = mmap.mmap(-1, PAGES * mmap.PAGESIZE, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    view = memoryview(area)
+    for page in range(PAGES):
+        view[page * mmap.PAGESIZE] = 1
+    return view
+
+
+def in_a_fork(work: Callable[[], bool]) -> bool:
+    """What *work* says in a fork of this process."""
+    pid = os.fork()
+    if pid == 0:
+        try:
+            os._exit(0 if work() else 1)
+        except BaseException:
+            traceback.print_exc()
+        finally:
+            os._exit(70)
+    return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
+
+
+def exclusive_among(memory: memoryview) -> list[int]:
+    """Which pages of *memory* this process has to itself."""
+    import ctypes
+
+    first = ctypes.addressof(ctypes.c_char.from_buffer(memory)) // mmap.PAGESIZE
+    mine = frozenset(footprint._pages(exclusive=True))
+    return [page for page in range(PAGES) if first + page in mine]
+
+
+def run_a_test(known: Footprint, memory: memoryview, pages: range) -> Callable[[], bool]:
+    def test() -> bool:
+        known.prepare()
+        for page in pages:
+            memory[page * mmap.PAGESIZE] += 1
+        known.learn()
+        return True
+
+    return test
+
+
+def test_a_spare_owns_what_two_tests_wrote_to_and_no_more(tmp_path: Path, memory: memoryview) -> None:
+    known = Footprint(tmp_path)
+    assert in_a_fork(run_a_test(known, memory, range(PAGES)))
+    assert in_a_fork(run_a_test(known, memory, WRITTEN))
+    known.refresh()
+
+    def look() -> bool:
+        known.prepare()
+        return exclusive_among(memory) == list(WRITTEN)
+
+    assert in_a_fork(look)
+
+
+def test_where_the_kernel_takes_one_range_at_a_time(
+    tmp_path: Path, memory: memoryview, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(footprint, "_SYS_PROCESS_MADVISE", -1)
+    test_a_spare_owns_what_two_tests_wrote_to_and_no_more(tmp_path, memory)
+
+
+def test_nothing_is_copied_before_two_tests_agree(tmp_path: Path, memory: memoryview) -> None:
+    known = Footprint(tmp_path)
+    assert in_a_fork(run_a_test(known, memory, WRITTEN))
+    known.refresh()
+
+    def look() -> bool:
+        known.prepare()
+        return exclusive_among(memory) == []
+
+    assert in_a_fork(look)
+
+
+def test_two_tests_that_write_all_over_the_place_teach_nothing(
+    tmp_path: Path, memory: memoryview, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(footprint, "_MOST_RANGES", len(WRITTEN) - 1)
+    known = Footprint(tmp_path)
+    for _ in range(2):
+        assert in_a_fork(run_a_test(known, memory, WRITTEN))
+    known.refresh()
+
+    def look() -> bool:
+        known.prepare()
+        return exclusive_among(memory) == []
+
+    assert in_a_fork(look)
+
+
+def test_a_directory_that_is_gone_is_no_trouble(tmp_path: Path, memory: memoryview) -> None:
+    known = Footprint(tmp_path / "gone")
+    assert in_a_fork(run_a_test(known, memory, WRITTEN))
+    known.refresh()
+    assert in_a_fork(run_a_test(known, memory, WRITTEN))
