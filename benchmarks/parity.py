@@ -10,6 +10,7 @@ from run to run by themselves are found by running the plain suite twice, and li
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 import tempfile
@@ -55,7 +56,8 @@ def run(arguments: list[str], directory: Path, name: str) -> dict[str, object]:
     (directory / "parity_recorder.py").write_text(RECORDER)
     command = [sys.executable, "-m", "pytest", "-p", "parity_recorder", f"--parity-record={record}"]
     command += ["-p", "no:cacheprovider", "-q", "--no-header", "--tb=no", "-rN", *arguments]
-    environment = {**__import__("os").environ, "PYTHONPATH": str(directory)}
+    inherited = os.environ.get("PYTHONPATH")
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, (str(directory), inherited)))}
     print("$", " ".join(command[2:]), flush=True)
     result = subprocess.run(command, env=environment, cwd=directory, stdout=subprocess.PIPE, text=True)
     print("  ", result.stdout.strip().splitlines()[-1] if result.stdout.strip() else "no output", flush=True)
