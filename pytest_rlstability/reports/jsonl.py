@@ -13,6 +13,7 @@ import pytest
 
 from pytest_rlstability.isolation.wire import printable
 from pytest_rlstability.reports.registry import path_option
+from pytest_rlstability.soak.thinning import SampleBudget
 
 _SYNC_INTERVAL = 30.0
 """Seconds of events that a power cut may cost; a run that is killed loses none."""
@@ -30,6 +31,7 @@ class EventLog:
         self._path = path
         self.trouble = ""
         self._synced_at = time.monotonic()
+        self._budget = SampleBudget()
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
             self._file = open(path, "w", encoding="utf-8")  # noqa: SIM115 (open for the whole run)
@@ -37,10 +39,14 @@ class EventLog:
             self._give_up(error)
 
     def hear(self, event: Mapping[str, Any]) -> None:
-        if self.trouble:
+        is_sample = event["event"] == "sample"
+        if self.trouble or (is_sample and not self._budget.admits(event)):
             return
+        line = to_line(event)
+        if is_sample:
+            self._budget.spend(len(line))
         try:
-            self._file.write(to_line(event))
+            self._file.write(line)
             self._file.flush()
             if time.monotonic() - self._synced_at > _SYNC_INTERVAL:
                 self._synced_at = time.monotonic()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import itertools
 import tracemalloc
 from collections.abc import Callable
 from typing import Any
@@ -137,7 +138,7 @@ def test_samples_come_often_at_first_and_then_every_ten_seconds(monkeypatch: pyt
         return 1.0
 
     soak(monkeypatch, world, lap_of(world, 0.01), Reading(read), duration=HOUR)
-    gaps = [later - earlier for earlier, later in zip(taken, taken[1:], strict=False)]
+    gaps = [later - earlier for earlier, later in itertools.pairwise(taken)]
     assert sum(moment < 60 for moment in taken) > 60
     assert max(gaps) <= LONGEST_INTERVAL + 0.5
 
@@ -145,7 +146,7 @@ def test_samples_come_often_at_first_and_then_every_ten_seconds(monkeypatch: pyt
 def test_every_is_the_time_from_sample_to_sample(monkeypatch: pytest.MonkeyPatch, world: World) -> None:
     soak(monkeypatch, world, lap_of(world, 0.1), Reading(lambda: 1.0), duration=HOUR, every=30.0)
     moments = [sample["seconds"] for sample in world.samples if sample["warmup"] and "judged" not in sample]
-    gaps = [later - earlier for earlier, later in zip(moments, moments[1:], strict=False)]
+    gaps = [later - earlier for earlier, later in itertools.pairwise(moments)]
     assert len(gaps) > 110
     assert all(29.5 <= gap <= 30.5 for gap in gaps[:-1])
 
@@ -161,7 +162,7 @@ def test_laps_that_become_slow_do_not_put_off_the_next_look(monkeypatch: pytest.
 
     soak(monkeypatch, world, lap, Reading(lambda: 1.0), duration=1500)
     moments = [sample["seconds"] for sample in world.samples]
-    gaps = [later - earlier for earlier, later in zip(moments, moments[1:], strict=False)]
+    gaps = [later - earlier for earlier, later in itertools.pairwise(moments)]
     assert max(gaps) <= LONGEST_INTERVAL + 300 * STRETCH, "of 2000 laps in ten seconds only a stretch becomes slow"
     assert max(gaps[-20:]) <= LONGEST_INTERVAL + 1.5
     assert world.now <= 1502

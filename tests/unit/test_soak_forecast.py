@@ -19,9 +19,7 @@ MIB = 2.0**20
 def noisy(values: list[float], share: float, seed: int) -> list[float]:
     """What a busy machine makes of lap times: never less, now and then much more."""
     generator = random.Random(seed)
-    return [
-        value * (1 + share * abs(generator.gauss(0, 1)) + 5 * (generator.random() < 0.05)) for value in values
-    ]
+    return [value * (1 + share * abs(generator.gauss(0, 1)) + 5 * (generator.random() < 0.05)) for value in values]
 
 
 @pytest.mark.parametrize("seed", range(5))

@@ -1,0 +1,219 @@
+"""What is kept of a soak and what is shown of it while it runs, with a clock made up for it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from pytest_rlstability.events import event
+from pytest_rlstability.reports.jsonl import EventLog
+from pytest_rlstability.reports.live_line import LiveLine
+from pytest_rlstability.reports.soaks import SoakBook
+from pytest_rlstability.signals.registry import SIGNALS
+from pytest_rlstability.soak.check import LONGEST_INTERVAL
+from pytest_rlstability.soak.progress import progress_line
+from pytest_rlstability.soak.state import SoakState
+from pytest_rlstability.soak.thinning import SampleBudget, Thinning
+
+HOUR = 3600.0
+WEEK = 7 * 24 * HOUR
+MEGABYTE = 10**6
+
+
+def logged_line(seconds: float) -> int:
+    """The bytes of a sample in the event log: every signal at its longest, five probes, a long name."""
+    values = dict.fromkeys([*SIGNALS, *(f"box2d probe number {one}" for one in range(5))], 123456789012.0)
+    told = event("sample", f"tests/{'deep/' * 10}test_environment.py::TestWalker::test_walk[parameters]", lap=10**9)
+    told |= {"warmup": 12345, "seconds": seconds, "values": values, "lap_seconds": 1 / 3, "host": "h" * 40}
+    return len(json.dumps({**told, "worker": "gw99"})) + 1
+
+
+def moments(duration: float) -> Iterator[float]:
+    """When a soak takes samples."""
+    now = 0.0
+    while now < duration:
+        yield now
+        now += max(0.1, min(now / 100, LONGEST_INTERVAL))
+
+
+def kept(duration: float, workers: int) -> int:
+    thinning = Thinning(workers)
+    return sum(thinning.keeps(moment) for moment in moments(duration))
+
+
+@pytest.mark.parametrize(
+    ("soaks", "workers", "duration"),
+    [(1, 1, WEEK), (21, 1, 8 * HOUR), (8, 8, WEEK), (64, 64, WEEK), (8 * 21, 8, 8 * HOUR), (1000, 1, WEEK / 1000)],
+)
+def test_the_log_of_a_week_stays_small(soaks: int, workers: int, duration: float) -> None:
+    budget, line, size, of_each = SampleBudget(), logged_line(duration), 0, kept(duration, workers)
+    for test in range(soaks):
+        for _ in range(of_each):
+            if budget.admits({"test": f"{test}"}):
+                budget.spend(line)
+                size += line
+    assert size < 45 * MEGABYTE
+
+
+def test_a_full_log_still_takes_what_the_samples_came_to() -> None:
+    budget = SampleBudget(room=1000)
+    taken = [budget.admits({"test": "t"}) for _ in range(3)]
+    budget.spend(600)
+    taken += [budget.admits({"test": "t"}) for _ in range(4)]
+    budget.spend(1000)
+    taken += [budget.admits({"test": "t"}) for _ in range(100)]
+    assert [number for number, admitted in enumerate(taken, start=1) if admitted] == [1, 2, 3, 4, 6]
+    assert budget.admits({"test": "t", "judged": []})
+
+
+def test_the_log_is_written_by_the_budget(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    log = EventLog(tmp_path / "log")
+    monkeypatch.setattr(log, "_budget", SampleBudget(room=20_000))
+    for number in range(2000):
+        log.hear(event("sample", "t", lap=number))
+    log.hear(event("finished", "t"))
+    log.close()
+    lines = (tmp_path / "log").read_text().splitlines()
+    assert 100 < len(lines) < 250
+    assert json.loads(lines[-1])["event"] == "finished"
+
+
+def test_an_hour_and_a_night_have_enough_samples_for_a_chart() -> None:
+    assert kept(HOUR, 1) > 200
+    assert kept(8 * HOUR, 1) > 500
+    assert kept(8 * HOUR, 8) > 250
+
+
+def test_a_short_soak_loses_nothing() -> None:
+    thinning = Thinning()
+    assert all(thinning.keeps(second / 10) for second in range(40))
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.now = 1000.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+class Terminal:
+    """As much of a terminal reporter as the line uses."""
+
+    def __init__(self) -> None:
+        self._tw = SimpleNamespace(fullwidth=100)
+        self.written: list[str] = []
+
+    def ensure_newline(self) -> None:
+        self.written.append("<newline>")
+
+    def write_line(self, text: str) -> None:
+        self.written.append(text)
+
+    def rewrite(self, text: str, erase: bool) -> None:
+        assert erase
+        self.written.append(f"<rewrite>{text}")
+
+    def write(self, text: str, flush: bool) -> None:
+        self.written.append(repr(text))
+
+    def flush(self) -> None:
+        pass
+
+
+def note(seconds: float = 60.0, **fields: Any) -> dict[str, Any]:
+    state = SoakState(duration=8 * HOUR, verdict="clean", memory=2.0**29)
+    return {
+        "seconds": seconds,
+        "laps": 70,
+        "laps_per_second": 1.25,
+        "phase": "call",
+        "stage": "train",
+        "soak": state.to_dict(),
+        "host": "here",
+        "worker": "gw1",
+        **fields,
+    }
+
+
+def test_without_a_terminal_there_is_a_line_a_minute() -> None:
+    terminal, clock = Terminal(), Clock()
+    line = LiveLine(terminal, in_place=False, clock=clock)  # type: ignore[arg-type]
+    for second in range(180):
+        clock.now = 1000.0 + second
+        line.show("test_a", note(second))
+        line.show("test_b", note(second))
+    written = [text for text in terminal.written if text != "<newline>"]
+    assert [text[:40] for text in written] == [
+        "soak test_a: 0 ms of 8 h, 8 h left, lap ",
+        "soak test_b: 0 ms of 8 h, 8 h left, lap ",
+        "soak test_a: 60 s of 8 h, 7 h 59 min lef",
+        "soak test_b: 60 s of 8 h, 7 h 59 min lef",
+        "soak test_a: 2 min of 8 h, 7 h 58 min le",
+        "soak test_b: 2 min of 8 h, 7 h 58 min le",
+    ]
+
+
+def test_on_a_terminal_the_line_is_rewritten_and_cleared_for_others() -> None:
+    terminal, clock = Terminal(), Clock()
+    line = LiveLine(terminal, in_place=True, clock=clock)  # type: ignore[arg-type]
+    line.clear()
+    assert terminal.written == []
+    line.show("test_" + "long" * 40, note())
+    line.show("test_" + "long" * 40, note())
+    clock.now += 1
+    line.show("test_" + "long" * 40, note())
+    first, *drawn = terminal.written
+    assert first == "<newline>"
+    assert len(drawn) == 2, "not more often than anybody can read"
+    assert all(len(text) == len("<rewrite>") + 99 and text.endswith("…") for text in drawn)
+    terminal.written.clear()
+    line.say("SLOW test_b")
+    assert terminal.written == ["<rewrite>", r"'\r'", "<newline>", "SLOW test_b"]
+
+
+def test_several_soaks_take_turns() -> None:
+    terminal, clock = Terminal(), Clock()
+    line = LiveLine(terminal, in_place=True, clock=clock)  # type: ignore[arg-type]
+    for _ in range(12):
+        clock.now += 1
+        line.show("test_a", note())
+        line.show("test_b", note())
+    drawn = {text[:31] for text in terminal.written[2:]}
+    assert drawn == {"<rewrite>[1/2] soak test_a: 60 ", "<rewrite>[2/2] soak test_b: 60 "}
+    line.end("test_a")
+    clock.now += 1
+    line.show("test_b", note())
+    assert terminal.written[-1].startswith("<rewrite>soak test_b: 60 s of 8 h")
+
+
+def test_the_line_says_what_it_knows() -> None:
+    assert progress_line("t", note(0, phase="setup", laps=0)) == "soak t: setting up, then 8 h of laps"
+    state = SoakState(duration=60, verdict="LEAK", growing="open files +1 per lap", memory=2.0**20).to_dict()
+    text = progress_line("t", note(75, soak=state))
+    assert text == "soak t: 60 s of 60 s, 0 ms left, lap 70, 1.25/s, 1.0 MiB, LEAK so far: open files +1 per lap"
+
+
+def test_a_soak_that_is_cut_short_is_told_once() -> None:
+    book = SoakBook()
+    book.note("test_done", note())
+    book.note("test_cut", note(seconds=5 * HOUR))
+    done = SoakState(duration=60, seconds=60, laps=9, verdict="clean").to_dict()
+    book.hear(event("sample", "test_cut"))
+    book.hear(event("finished", "test_done", outcome="passed", soak=done))
+    book.hear(event("finished", "test_other", outcome="passed", soak=None))
+    (finished,) = book.cut_short()
+    book.hear(finished)
+    assert book.cut_short() == []
+    assert (finished["test"], finished["outcome"], finished["worker"]) == ("test_cut", "interrupted", "gw1")
+    assert finished["laps"] == 70
+    assert finished["stages"] == ["train"]
+    assert book.lines() == [
+        "soak test_done: 60 s of 60 s, 9 laps",
+        "soak test_cut: interrupted, clean so far; 5 h of 8 h, 70 laps; memory 512.0 MiB",
+    ]
