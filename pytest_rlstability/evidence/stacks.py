@@ -94,6 +94,11 @@ class StackDump:
         """The thread the signal hit."""
         return next((thread for thread in self.threads if thread.current), None)
 
+    @property
+    def packages(self) -> tuple[str, ...]:
+        """The packages whose native modules were loaded: where a crash without a native stack may come from."""
+        return tuple(sorted({name.partition(".")[0] for name in self.extensions}))
+
     def render(self) -> str:
         return "\n".join(thread.render() for thread in self.threads)
 

@@ -6,7 +6,6 @@ Most of it passes before the job arrives: a spare process is prepared while the 
 from __future__ import annotations
 
 import os
-import random
 import sys
 import threading
 import time
@@ -24,6 +23,7 @@ from pytest_rlstability.isolation.coverage import save_coverage
 from pytest_rlstability.isolation.farewell import check_exit, drop_references
 from pytest_rlstability.isolation.output import Output, output_paths
 from pytest_rlstability.isolation.reporter import Reporter, silence_other_reporters
+from pytest_rlstability.isolation.seeds import Seeds
 from pytest_rlstability.isolation.wire import Address, Record, Wire, connect
 from pytest_rlstability.leaks.leftovers import Leftovers
 from pytest_rlstability.options import use_seed
@@ -70,8 +70,7 @@ class Child:
     """
 
     def __init__(self, session: pytest.Session, directory: Path, *, seed: int, hold: bool, finalizing: bool) -> None:
-        seed_libraries(seed)
-        self._seeded: int | None = seed
+        self._seeds = Seeds(seed)
         self._session = session
         self._directory = directory
         self._finalizing = finalizing
@@ -139,10 +138,7 @@ class Child:
     def _run(self, item: pytest.Item, nextitem: pytest.Item | None, job: Record) -> None:
         self._slot.clear()
         limit_memory(job["memory"])
-        random.seed(job["seed"])  # always here: the standard library's generator seeds itself anew after a fork
-        if self._seeded != job["seed"]:
-            seed_libraries(job["seed"])
-        self._seeded = None  # the test is about to draw
+        self._seeds.sow(job["seed"])
         if job["repeated"]:
             use_seed(item.config, job["seed"])
             leave_repeating(item.config)
@@ -181,14 +177,6 @@ class Child:
     def _tell_leftovers(self, before: Leftovers) -> None:
         if left := before.since():
             self._wire.send({"kind": "leftovers", "what": left})
-
-
-def seed_libraries(seed: int) -> None:
-    """Seed the global generators of the libraries that are loaded; one imported later starts from its own."""
-    if numpy := sys.modules.get("numpy"):
-        numpy.random.seed(seed % 2**32)
-    if torch := sys.modules.get("torch"):
-        torch.manual_seed(seed)
 
 
 def leave_repeating(config: pytest.Config) -> None:

@@ -51,7 +51,7 @@ def _process_died(run: Run) -> Verdict:
             ("Python stacks", dump.render()),
             ("Native stack", run.native),
             ("Dead workers", _workers_text(run.dead_workers)),
-            ("Process", process_text(run)),
+            ("Process", f"{process_text(run)}\n{_native_text(dump)}".strip()),
         ),
         facts={
             "signal": dump.signal or _status_name(run),
@@ -66,6 +66,10 @@ def _between_tests(run: Run) -> str:
     if run.phase != "start" or not run.after:
         return ""
     return f"this test had not begun; its process died after {run.after} had ended: look at what that left running"
+
+
+def _native_text(dump: StackDump) -> str:
+    return f"native code loaded: {', '.join(dump.packages)}" if dump.packages else ""
 
 
 def _worker_died(run: Run) -> Verdict:

@@ -28,6 +28,7 @@ def test_a_crash_dump():
     dump = parse_dump(DUMP, {0x7F0000000001: "capture-1", 0x7F0000000002: "MainThread"})
     assert dump.signal == "SIGSEGV"
     assert dump.extensions == ("numpy.core._multiarray_umath", "torch._C")
+    assert dump.packages == ("numpy", "torch")
     assert [thread.name for thread in dump.threads] == ["MainThread", "capture-1"], "the crashed one first"
     assert dump.crashed is dump.threads[0]
     assert [frame.function for frame in dump.threads[0].own_frames] == ["forward", "make_policy", "test_policy"]
