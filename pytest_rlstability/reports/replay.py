@@ -31,10 +31,11 @@ def replay(item: pytest.Item, run: Run, verdict: Verdict | None, settings: Setti
     known = stability_of(reports[-1])
     for report in reports:
         known.update(getattr(report, "rl_stability", {}))
-        if report.failed and not hasattr(report, "rl_stability"):
+        if report.failed and not _has_verdict(report):
             if memory := run.memory.text():
                 report.sections.append((f"Memory until lap {run.lap}", memory))
-            report.sections.append(("rl-stability", f"Reproduce: {reproduce_command(item, settings)}"))
+            known["reproduce"] = reproduce_command(item, settings)
+            report.sections.append(("rl-stability", f"Reproduce: {known['reproduce']}"))
     known.update(seed=run.seed, backend=run.backend, own_process=run.exit is not None)
     if run.soak is not None:
         known["soak"] = run.soak.to_dict()
@@ -159,6 +160,16 @@ def _record_warning(item: pytest.Item, message: warnings.WarningMessage, when: s
     )
 
 
+def _reason(reports: list[pytest.TestReport]) -> str:
+    """Why a test was skipped, or was expected to fail."""
+    skipped = next((report for report in reports if report.skipped), None)
+    if skipped is None:
+        return ""
+    if hasattr(skipped, "wasxfail"):
+        return f"expected to fail: {skipped.wasxfail}" if skipped.wasxfail else "expected to fail"
+    return str(skipped.longrepr[2]) if isinstance(skipped.longrepr, tuple) else skipped.longreprtext
+
+
 def summary(run: Run, reports: list[pytest.TestReport]) -> dict[str, object]:
     """What the event log says of a finished test."""
     known = stability_of(reports[-1])
@@ -174,6 +185,7 @@ def summary(run: Run, reports: list[pytest.TestReport]) -> dict[str, object]:
         "peak_memory": run.exit.peak if run.exit else 0,
         "leftovers": run.exit.leftovers if run.exit else [],
         "stages": [*run.stages_done, *run.stages_open],
+        "reason": _reason(reports),
         "verdict": known.get("verdict"),
         "reproduce": known.get("reproduce"),
         "report": "\n".join(report.longreprtext for report in reports if report.failed),
