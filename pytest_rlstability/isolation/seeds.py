@@ -30,7 +30,7 @@ class Seeds:
             numpy.random.seed(seed % 2**32)
         if torch := sys.modules.get("torch"):
             if seed == self._torch_seed and not _has_woken_a_device(torch):
-                # manual_seed would note the seed once more for each device not yet in use, with a stack.
+                # manual_seed would leave word for the devices not yet in use once more, each time with a stack: 0.7 ms.
                 torch.default_generator.manual_seed(seed)
             else:
                 torch.manual_seed(seed)
