@@ -6,7 +6,7 @@ import os
 import sys
 import time
 from collections.abc import Generator
-from contextlib import closing
+from contextlib import closing, nullcontext
 from dataclasses import dataclass
 
 import pytest
@@ -29,6 +29,9 @@ from pytest_rlstability.reports.desk import Desk
 from pytest_rlstability.reports.repeated import replay_trials
 from pytest_rlstability.reports.replay import replay, report_internal_error, summary, warn
 from pytest_rlstability.reports.verdict_report import stability_of
+from pytest_rlstability.soak.ending import ended_by_sigterm
+from pytest_rlstability.soak.progress import SoakPulse
+from pytest_rlstability.soak.thinning import Thinning
 from pytest_rlstability.verdicts import judge
 from pytest_rlstability.verdicts.flaky import Trial, Trials
 
@@ -111,7 +114,8 @@ class Engine:
         self._tell_started(job.run)
         self._hand_over(item, follower, plan, job)
         self._prewarm(nextitem if follower is None else None)
-        self._supervisor.supervise(job)
+        with ended_by_sigterm() if plan.soak is not None else nullcontext():
+            self._supervisor.supervise(job)
         if process.exit is None:
             assert plan.group is not None
             self._unit = Unit(plan.group, nursery, process, item)
@@ -173,8 +177,12 @@ class Engine:
             started=time.time(),
             memory_limit=plan.memory,
             repeated=plan.flaky is not None,
+            thinning=Thinning(self._desk.workers),
         )
-        return Job(nursery, process, run, self._watches(item, plan))
+        watches = self._watches(item, plan)
+        if plan.soak is not None:
+            watches.append(SoakPulse(run, plan.soak.duration, self._note_progress))
+        return Job(nursery, process, run, watches)
 
     def _watches(self, item: pytest.Item, plan: Plan) -> list[Watch]:
         watches: list[Watch] = outside_limits(item, self._hub.directory)
@@ -183,7 +191,7 @@ class Engine:
                 StallWatch(
                     plan.stall_after,
                     self._hub.directory,
-                    lambda text: self._say_slow(item, text),
+                    lambda text: self._desk.note("slow", item.nodeid, text=text),
                     native=self._settings.native,
                     alarm_is_ours=uses_alarm(item),
                 )
@@ -287,16 +295,17 @@ class Engine:
             return ""
         return "a forked process hangs or dies in its first parallel computation (threads were used before the fork)"
 
-    def _say_slow(self, item: pytest.Item, text: str) -> None:
-        reporter = item.config.pluginmanager.getplugin("terminalreporter")
-        if reporter is not None:
-            reporter.ensure_newline()
-            reporter.write_line(f"SLOW {item.nodeid}: {text}")
+    def _note_progress(self, run: Run, note: Record) -> None:
+        self._desk.note("progress", run.nodeid, **note)
 
     def _tell_sample(self, run: Run, sample: Record) -> None:
+        """Pass on a sample. A soak's come often, for those who watch it live; fewer are enough to keep."""
         if run.repeated:
             return  # samples of runs side by side are no course of anything
-        self._desk.tell("sample", run.nodeid, **{key: value for key, value in sample.items() if key != "kind"})
+        if "soak" in sample and "judged" not in sample and not run.thinning.keeps(sample["seconds"]):
+            return
+        kept = {key: value for key, value in sample.items() if key not in ("kind", "soak")}
+        self._desk.tell("sample", run.nodeid, **kept)
 
     def _tell_started(self, run: Run) -> None:
         self._desk.tell("started", run.nodeid, pid=run.pid, backend=run.backend, seed=run.seed)

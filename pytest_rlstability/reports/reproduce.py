@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from pytest_rlstability.options import Settings
+from pytest_rlstability.soak.settings import soak_of
 
 
 def reproduce_command(item: pytest.Item, settings: Settings, *more: str) -> str:
@@ -16,6 +17,8 @@ def reproduce_command(item: pytest.Item, settings: Settings, *more: str) -> str:
     words = ["python", "-m", "pytest", "--rl-stability", f"--rl-seed={settings.seed}"]
     if settings.backend != "auto":
         words.append(f"--rl-backend={settings.backend}")
+    if soak_of(item, settings) is not None:
+        words.append("--rl-soak" if settings.soak_duration is None else f"--rl-soak={settings.soak_duration:g}s")
     return shlex.join([*words, *more, _argument(item)])
 
 

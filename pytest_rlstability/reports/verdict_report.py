@@ -14,6 +14,7 @@ from pytest_rlstability.options import settings_of
 from pytest_rlstability.reports.reproduce import reproduce_command
 
 PREFIX = "rl_stability."
+_SOAK_FACTS = ("seconds", "memory", "memory_per_hour", "hours_to_limit", "lap_seconds_first", "lap_seconds_last")
 
 
 def show_raised(report: pytest.TestReport, item: pytest.Item, raised: BaseException) -> None:
@@ -51,6 +52,9 @@ def junit_properties(known: Mapping[str, Any]) -> list[tuple[str, object]]:
     """The ``rl_stability.*`` properties of a test."""
     pairs: dict[str, object] = {key: known[key] for key in ("seed", "backend") if key in known}
     pairs.update(known.get("facts", {}))
+    if soak := known.get("soak"):
+        pairs.update({f"soak_{name}": soak[name] for name in _SOAK_FACTS if soak[name] is not None})
+        pairs.update(laps=soak["laps"], per_lap=next(iter(soak["per_lap"].values()), 0))
     if verdict := known.get("verdict"):
         pairs = {"verdict": verdict["word"], **verdict["facts"], **pairs}
     return [(PREFIX + name, value) for name, value in pairs.items()]

@@ -23,7 +23,7 @@ class SoakPulse:
     The laps are read from shared memory; the rest is what the soak's last sample said.
     """
 
-    def __init__(self, run: Run, duration: float, note: Callable[[dict[str, Any]], None]) -> None:
+    def __init__(self, run: Run, duration: float, note: Callable[[Run, dict[str, Any]], None]) -> None:
         self._run = run
         self._start = SoakState(duration)
         self._note = note
@@ -35,6 +35,7 @@ class SoakPulse:
         self.due = now + INTERVAL
         self._laps.append((now, process.slot.laps))
         self._note(
+            self._run,
             {
                 "seconds": self._elapsed(now),
                 "laps": process.slot.laps,
@@ -42,7 +43,7 @@ class SoakPulse:
                 "phase": process.slot.phase,
                 "stage": " > ".join(self._run.stages_open),
                 "soak": (self._start if self._run.soak is None else self._run.soak).to_dict(),
-            }
+            },
         )
         return None
 
