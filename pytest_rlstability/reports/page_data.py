@@ -13,6 +13,7 @@ from pytest_rlstability.reports.course import LAP_TIME, Course
 from pytest_rlstability.reports.page_text import readable
 from pytest_rlstability.reports.reading import Attempt, RunRecord, TestRecord
 from pytest_rlstability.signals.registry import SIGNALS
+from pytest_rlstability.soak.state import SoakState
 from pytest_rlstability.units import format_duration
 
 Json = dict[str, Any]
@@ -87,7 +88,8 @@ class _Builder:
             return readable(verdict.get("headline", ""), 1_000)
         if status == "UNFINISHED":
             after = f" {format_duration(run.last_time - attempt.begun)} after it began" if attempt.begun else ""
-            return f"did not finish; the log ends{after}"
+            lap = f"; it was last heard of at lap {attempt.course.laps[-1]:.0f}" if attempt.course.laps else ""
+            return f"did not finish: the log ends{after}{lap}"
         if status == "FAILED":
             return readable(_reason(str(finished.get("report", ""))), 1_000)
         return readable(finished.get("reason") or "", 1_000)
@@ -98,7 +100,7 @@ class _Builder:
         verdict, facts = _mapping(finished, "verdict"), _mapping(_mapping(finished, "verdict"), "facts")
         detail: Json = {
             "facts": {readable(key, 100): readable(value, 500) for key, value in facts.items()},
-            "sections": [self._section(pair) for pair in _pairs(verdict.get("sections"))],
+            "sections": [self._section(pair) for pair in [*_pairs(verdict.get("sections")), *_soak(finished)]],
             "report": "" if verdict else readable(finished.get("report", ""), self._text),
             "output": [self._section(pair) for pair in _mapping(finished, "output").items()],
             "stages": [readable(stage, 500) for stage in finished.get("stages") or ()],
@@ -128,7 +130,7 @@ def status_of(attempt: Attempt) -> str:
         word = verdict.get("word")
         return str(word) if word in STATUSES else "FAILED"
     if finished.get("outcome") == "skipped":
-        return "xfailed" if verdict else "skipped"
+        return "xfailed" if verdict or finished.get("xfailed") else "skipped"
     return "passed"
 
 
@@ -137,6 +139,14 @@ def _reason(report: str) -> str:
     lines = [line for line in report.splitlines() if line.strip()]
     marked = [line[1:].strip() for line in lines if line.startswith("E  ")]
     return marked[0] if marked else lines[-1].strip() if lines else ""
+
+
+def _soak(finished: Mapping[str, Any]) -> list[Sequence[object]]:
+    """What a soak has come to, as a section."""
+    try:
+        return [("Soak", "\n".join(SoakState.from_dict(finished["soak"]).lines()))] if finished.get("soak") else []
+    except (AttributeError, TypeError, ValueError):
+        return []  # another version's soak
 
 
 def _earlier(attempt: Attempt) -> Json:

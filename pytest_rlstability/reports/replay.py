@@ -186,6 +186,7 @@ def summary(run: Run, reports: list[pytest.TestReport]) -> dict[str, object]:
         "leftovers": run.exit.leftovers if run.exit else [],
         "stages": [*run.stages_done, *run.stages_open],
         "reason": _reason(reports),
+        "xfailed": any(report.skipped and hasattr(report, "wasxfail") for report in reports),
         "verdict": known.get("verdict"),
         "reproduce": known.get("reproduce"),
         "report": "\n".join(report.longreprtext for report in reports if report.failed),

@@ -16,6 +16,7 @@ const charts = (() => {
   const MEMORY_ORDER = ["rss", "uss", "malloc", "mappings", "torch", "cuda", "cuda_driver", "workers", "peak_memory"];
   const MOST_COUNTERS = 12;
   const MEMORY_HEIGHT = 250, COUNTER_HEIGHT = 110, GAP = 36, TOP = 46, BOTTOM = 46;
+  const NARROW = 560;
 
   const SCALES = {
     bytes: [[1, "B"], [1024, "KiB"], [1024 ** 2, "MiB"], [1024 ** 3, "GiB"]],
@@ -73,7 +74,7 @@ const charts = (() => {
   }
 
   // The fitted slope and the promised limits of one signal, from where measuring began.
-  function promises(entry, course, x, scale, yaxis, theme, slopeText) {
+  function promises(entry, course, x, scale, yaxis, theme, slopeText, label, more) {
     const clock = entry.per === "minute" ? course.seconds.map((second) => second / 60) : course.lap;
     const rows = course.lap.map((_, row) => row).filter((row) => row >= entry.row);
     const straight = (start, slope) => rows.map((row) => (start + slope * (clock[row] - clock[entry.row])) / scale.size);
@@ -81,22 +82,22 @@ const charts = (() => {
     const drawn = [];
     if (entry.slope && entry.start !== null) {
       const colour = entry.state === "leak" ? theme.leak : theme.quiet;
-      const look = { color: colour, width: 2, dash: "dash" };
-      drawn.push(line(xs, straight(entry.start, entry.slope), yaxis, slopeText(entry, entry.slope), look));
+      const look = { color: colour, width: 2.5, dash: "6px,5px" };
+      drawn.push(line(xs, straight(entry.start, entry.slope), yaxis, `${label}: ${slopeText(entry, entry.slope)}`, look, more));
     }
     const limit = { color: theme.limit, width: 1.5, dash: "dot" };
     if (entry.slope_limit && entry.begin !== null) {
-      const name = `limit ${slopeText(entry, entry.slope_limit)}`;
-      drawn.push(line(xs, straight(entry.begin, entry.slope_limit), yaxis, name, limit));
+      const name = `${label}: limit ${slopeText(entry, entry.slope_limit)}`;
+      drawn.push(line(xs, straight(entry.begin, entry.slope_limit), yaxis, name, limit, more));
     }
     if (entry.most !== null) {
       drawn.push(line([x[0], x.at(-1)], [entry.most, entry.most].map((value) => value / scale.size), yaxis,
-        `limit ${entry.most}`, limit));
+        `${label}: limit ${entry.most}`, limit, more));
     }
     return drawn;
   }
 
-  function figure({ course, before, signals, axis, theme, slopeText }) {
+  function figure({ course, before, signals, axis, theme, slopeText, narrow }) {
     const shown = panels(course, signals, before);
     const x = along(course, axis);
     const traces = [], annotations = [], layoutAxes = {};
@@ -111,7 +112,7 @@ const charts = (() => {
         title: { text: scale.name, standoff: 4 }, gridcolor: theme.line, zeroline: false, nticks: panel.height > 200 ? 7 : 4,
       };
       annotations.push({
-        text: `<b>${plain(panel.title)}</b>`, xref: "paper", yref: "paper", x: 0, y: top / inner,
+        text: heading(panel, course, slopeText), xref: "paper", yref: "paper", x: 0, y: top / inner,
         xanchor: "left", yanchor: "bottom", showarrow: false, font: { size: 13, color: theme.ink },
       });
       for (const [index, name] of panel.names.entries()) {
@@ -133,7 +134,8 @@ const charts = (() => {
         }
         const entry = course.judged.find((judged) => judged.signal === name);
         if (entry && course.columns[name]) {
-          traces.push(...promises(entry, course, x.values, scale, `y${suffix}`, theme, slopeText));
+          const shown = { showlegend: !alone && !narrow };
+          traces.push(...promises(entry, course, x.values, scale, `y${suffix}`, theme, slopeText, label, shown));
         }
       }
       top -= panel.height + GAP;
@@ -154,22 +156,35 @@ const charts = (() => {
     return { traces, layout };
   }
 
+  // A panel of one signal says in its heading what the lines in it are: the legend is for memory.
+  function heading(panel, course, slopeText) {
+    const entry = course.judged.find((judged) => panel.names.length === 1 && judged.signal === panel.names[0]);
+    const said = entry ? [
+      entry.slope ? `${slopeText(entry, entry.slope)}, ${entry.state}` : "",
+      entry.slope_limit ? `limit ${slopeText(entry, entry.slope_limit)}` : "",
+      entry.most !== null ? `limit ${entry.most}` : "",
+    ].filter(Boolean) : [];
+    return [`<b>${plain(panel.title)}</b>`, ...said.map(plain)].join("   ");
+  }
+
   function warmUp(course, x, theme) {
     const end = course.lap.findLastIndex((lap) => lap <= course.warmup);
     if (!course.warmup || end < 1) return [];
     return [{
       type: "rect", xref: "x", yref: "paper", x0: x[0], x1: x[end], y0: 0, y1: 1, fillcolor: theme.shade,
       line: { width: 0 }, layer: "below", name: "warm-up",
-      label: { text: "warm-up", textposition: "bottom left", font: { size: 11, color: theme.quiet } },
+      label: { text: "warm-up", textposition: "top left", font: { size: 11, color: theme.quiet } },
     }];
   }
 
   function draw(place, options) {
     const dark = !options.paper && matchMedia("(prefers-color-scheme: dark)").matches;
-    const { traces, layout } = figure({ ...options, theme: dark ? DARK : LIGHT });
+    const narrow = (options.width ?? place.clientWidth) < NARROW;
+    const { traces, layout } = figure({ ...options, narrow, theme: dark ? DARK : LIGHT });
     if (options.width) layout.width = options.width;
     load().react(place, traces, layout, {
-      responsive: !options.width, displaylogo: false, modeBarButtonsToRemove: ["lasso2d", "select2d", "autoScale2d"],
+      responsive: !options.width, displaylogo: false, displayModeBar: !narrow,
+      modeBarButtons: [["zoom2d", "pan2d", "zoomIn2d", "zoomOut2d", "resetScale2d", "toImage"]],
     });
   }
 

@@ -3,7 +3,11 @@
 
 const data = JSON.parse(document.getElementById("data").textContent);
 const BAD = new Set(["CRASH", "STALL", "LEAK", "FLAKY", "FAILED", "UNFINISHED"]);
-const WORDS = { UNFINISHED: "DID NOT FINISH" };
+const WORDS = { UNFINISHED: "NO END" };
+const TALLIES = {
+  CRASH: ["crash", "crashes"], STALL: ["stall", "stalls"], LEAK: ["leak", "leaks"], FLAKY: ["flaky", "flaky"],
+  UNFINISHED: ["did not finish", "did not finish"], xfailed: ["failed as expected", "failed as expected"],
+};
 const CHUNK = 100;
 const PRINTED = 60;
 const find = (id) => document.getElementById(id);
@@ -59,6 +63,8 @@ function factChips(test) {
     run: data.runs.length > 1 ? data.runs[test.run].source : "",
     ...Object.fromEntries(Object.entries(detail.phases ?? {}).map(([phase, seconds]) => [phase, timeText(seconds)])),
   };
+  if (facts.class === facts.signal) delete facts.class;
+  if (facts.limit === "0") delete facts.limit;
   const shown = Object.entries(facts).filter(([, value]) => value !== "" && value !== null && value !== undefined);
   return make("ul", { class: "chips", "aria-label": "Facts" },
     ...shown.map(([name, value]) => make("li", {}, make("b", {}, name.replaceAll("_", " ")), String(value))));
@@ -333,7 +339,8 @@ function buildTally() {
   for (const test of data.tests) counts.set(test.status, (counts.get(test.status) ?? 0) + 1);
   const present = data.statuses.filter((status) => counts.has(status));
   const buttons = toggles({ element: find("tally"), isOn: (name) => state.statuses.has(name) }, present,
-    (name) => [make("b", {}, counts.get(name).toLocaleString("en")), (WORDS[name] ?? name).toLowerCase()],
+    (name) => [make("b", {}, counts.get(name).toLocaleString("en")),
+      TALLIES[name]?.[counts.get(name) === 1 ? 0 : 1] ?? name.toLowerCase()],
     (name) => (state.statuses.has(name) ? state.statuses.delete(name) : state.statuses.add(name)));
   for (const [name, button] of buttons) button.classList.add(name);
 }
