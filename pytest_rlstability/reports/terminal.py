@@ -32,7 +32,7 @@ def unchecked_line(items: Sequence[pytest.Item], settings: Settings) -> str | No
     pass rates where tests are not repeated."""
     if settings.enabled:
         return _unrepeated_line(items, settings)
-    marked = sum(is_marked(item) for item in items)
+    marked = sum(is_marked(item) and item.get_closest_marker("rl_soak") is None for item in items)
     if not marked:
         return None
     tests = "1 marked test runs" if marked == 1 else f"{marked} marked tests run"
