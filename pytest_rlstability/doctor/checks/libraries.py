@@ -7,7 +7,7 @@ import importlib.metadata
 import importlib.util
 import re
 from collections.abc import Callable, Iterable, Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -34,7 +34,8 @@ def import_one(module: str) -> dict[str, Any]:
     version = getattr(loaded, "__version__", "")
     facts: dict[str, Any] = {"version": str(version), **native_libraries(_maps())}
     if module == "torch":
-        facts["torch"] = _torch_build(loaded)
+        with suppress(Exception):  # an unusual build must not fail its import for want of a word about itself
+            facts["torch"] = _torch_build(loaded)
     return facts
 
 
@@ -86,11 +87,10 @@ def _thread_pools() -> list[str]:
 
 
 def _torch_build(torch: Any) -> dict[str, Any]:
-    """What is asked is guarded: an old or unusual build must not fail the import for a missing word."""
-    capability = getattr(getattr(torch.backends, "cpu", None), "get_cpu_capability", None)
+    cpu = getattr(torch.backends, "cpu", None)  # not before torch 2.0
     return {
-        "cpu_capability": capability() if capability else "",
-        "cuda_build": getattr(torch.version, "cuda", None),
+        "cpu_capability": cpu.get_cpu_capability() if cpu else "",
+        "cuda_build": torch.version.cuda,
         "threads": torch.get_num_threads(),
         "blas": (re.search(r"BLAS_INFO=(\w+)", torch.__config__.show()) or ["", ""])[1],
     }

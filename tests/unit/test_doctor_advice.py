@@ -1,0 +1,181 @@
+"""Known-bad combinations: each has facts that it speaks up for, and facts close to them that it leaves alone."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from pytest_rlstability.doctor import advice
+from pytest_rlstability.doctor.advice import KNOWN, advise
+
+MIB, GIB = 2**20, 2**30
+
+HEALTHY: dict[str, Any] = {
+    "platform": "linux",
+    "machine": "x86_64",
+    "libc": "glibc 2.36",
+    "wsl": 0,
+    "ptrace_scope": 1,
+    "cpu_flags": ["avx", "avx2"],
+    "cpu_flags_known": True,
+    "cpus": 8,
+    "cpus_allowed": 8,
+    "cpu_limit": None,
+    "memory": 16 * GIB,
+    "memory_limit": None,
+    "shm_bytes": 8 * GIB,
+    "limits": {"nofile": 1024, "stack": 8 * MIB},
+    "python": {"version": "3.12.1", "bits": 64, "debug": False, "free_threaded": False},
+    "tools": {"pystack": "", "gdb": "/usr/bin/gdb"},
+    "cuda": {"libraries": [], "devices": []},
+    "variables": {},
+    "distributions": {"numpy": "2.4.6", "torch": "2.13.0+cpu", "stable-baselines3": "2.9.2", "gymnasium": "1.4.0"},
+    "openmp": ["/site-packages/torch/lib/libgomp.so.1"],
+    "torch": {"cpu_capability": "AVX2"},
+    "fork_after_threads": "works",
+}
+
+# function -> (facts it speaks up for), (facts close to them that it leaves alone)
+CASES: dict[Any, tuple[list[dict[str, Any]], list[dict[str, Any]]]] = {
+    advice.small_shared_memory: ([{"shm_bytes": 64 * MIB}], [{"shm_bytes": GIB}, {"shm_bytes": None}]),
+    advice.small_memory: (
+        [{"memory_limit": GIB}, {"memory": GIB}, {"memory_limit": GIB, "memory": None}],
+        [{"memory_limit": 4 * GIB}, {"memory": None}],
+    ),
+    advice.wsl_one: ([{"wsl": 1}], [{"wsl": 2}]),
+    advice.wsl_cuda_driver: (
+        [{"wsl": 2, "cuda": {"libraries": ["/usr/lib/wsl/lib/libcuda.so.1", "/usr/lib64/libcuda.so.1"]}}],
+        [
+            {"wsl": 2, "cuda": {"libraries": ["/usr/lib/wsl/lib/libcuda.so.1"]}},
+            {"wsl": 0, "cuda": {"libraries": ["/usr/lib/x86_64-linux-gnu/libcuda.so.1"]}},
+        ],
+    ),
+    advice.duplicate_kmp: (
+        [{"openmp": ["/a/libiomp5.so", "/b/libomp.so.5"]}, {"openmp": ["/a/libomp.dylib", "/b/libomp.dylib"]}],
+        [{"openmp": ["/a/libgomp.so.1", "/b/libgomp-a34b3233.so.1.0.0"]}, {"openmp": ["/a/libiomp5.so"]}],
+    ),
+    advice.mixed_openmp: (
+        [{"openmp": ["/a/libgomp.so.1", "/b/libiomp5.so"]}],
+        [{"openmp": ["/a/libgomp.so.1", "/b/libgomp-a34b3233.so.1.0.0"]}, {"openmp": ["/a/libiomp5.so"]}],
+    ),
+    advice.silenced_openmp_check: (
+        [{"variables": {"KMP_DUPLICATE_LIB_OK": "TRUE"}}, {"variables": {"KMP_DUPLICATE_LIB_OK": "True"}}],
+        [{"variables": {"KMP_DUPLICATE_LIB_OK": "FALSE"}}],
+    ),
+    advice.fork_after_threads: (
+        [{"fork_after_threads": "hangs"}, {"fork_after_threads": "dies (SIGSEGV)"}],
+        [{"fork_after_threads": "works"}, {"fork_after_threads": ""}],
+    ),
+    advice.numpy_two_old_torch: (
+        [{"distributions": {"numpy": "2.0.0", "torch": "2.2.2+cu121"}}],
+        [
+            {"distributions": {"numpy": "2.0.0", "torch": "2.3.0"}},
+            {"distributions": {"numpy": "1.26.4", "torch": "2.2.2"}},
+            {"distributions": {"numpy": "2.0.0"}},
+        ],
+    ),
+    advice.numpy_two_old_sb3: (
+        [{"distributions": {"numpy": "2.1.0", "stable-baselines3": "2.4.1"}}],
+        [
+            {"distributions": {"numpy": "2.1.0", "stable-baselines3": "2.5.0"}},
+            {"distributions": {"numpy": "1.26.4", "stable-baselines3": "2.3.2"}},
+            {"distributions": {"stable-baselines3": "2.3.2"}},
+        ],
+    ),
+    advice.gymnasium_one_old_sb3: (
+        [{"distributions": {"gymnasium": "1.0.0", "stable-baselines3": "2.3.2"}}],
+        [
+            {"distributions": {"gymnasium": "1.0.0", "stable-baselines3": "2.4.0"}},
+            {"distributions": {"gymnasium": "0.29.1", "stable-baselines3": "2.3.2"}},
+        ],
+    ),
+    advice.old_gym: (
+        [{"distributions": {"gym": "0.26.2", "gymnasium": "1.0.0"}}],
+        [{"distributions": {"gymnasium": "1.0.0"}}, {"distributions": {"gym": "0.21.0"}}],
+    ),
+    advice.overlapping_distributions: (
+        [
+            {"distributions": {"opencv-python": "4.10.0", "opencv-python-headless": "4.10.0"}},
+            {"distributions": {"box2d": "2.3.10", "box2d-py": "2.3.8"}},
+        ],
+        [{"distributions": {"opencv-python-headless": "4.10.0", "pygame": "2.6.1"}}],
+    ),
+    advice.musl: ([{"libc": "musl"}], [{"libc": "glibc 2.17"}, {"libc": ""}]),
+    advice.missing_avx: (
+        [{"cpu_flags": ["sse4_2"]}, {"cpu_flags": ["sse4_2", "avx"]}],
+        [{"cpu_flags": [], "cpu_flags_known": False}, {"cpu_flags": [], "machine": "aarch64"}],
+    ),
+    advice.torch_below_processor: (
+        [{"torch": {"cpu_capability": "DEFAULT"}}],
+        [{"torch": {"cpu_capability": "AVX512"}}, {"torch": {"cpu_capability": "DEFAULT"}, "cpu_flags": ["avx"]}],
+    ),
+    advice.many_threads: (
+        [
+            {"variables": {"OMP_NUM_THREADS": "16"}},
+            {"variables": {"OMP_NUM_THREADS": "4"}, "cpu_limit": 2.0},
+            {"variables": {"MKL_NUM_THREADS": "9"}},
+        ],
+        [
+            {"variables": {"OMP_NUM_THREADS": "8"}},
+            {"variables": {"OMP_NUM_THREADS": "1"}, "cpu_limit": 0.5},
+            {"variables": {"OMP_NUM_THREADS": "4,2"}},
+        ],
+    ),
+    advice.threads_by_host: (
+        [{"cpus_allowed": 64, "cpu_limit": 2.0}],
+        [
+            {"cpus_allowed": 64, "cpu_limit": 2.0, "variables": {"OMP_NUM_THREADS": "2"}},
+            {"cpus_allowed": 4, "cpu_limit": 3.5},
+            {"cpus_allowed": 64, "cpu_limit": None},
+        ],
+    ),
+    advice.few_descriptors: ([{"limits": {"nofile": 256}}], [{"limits": {"nofile": None}}, {"limits": {}}]),
+    advice.small_stack: ([{"limits": {"stack": MIB}}], [{"limits": {"stack": None}}]),
+    advice.no_tracing: ([{"ptrace_scope": 3}, {"ptrace_scope": 2}], [{"ptrace_scope": None}, {"ptrace_scope": 0}]),
+    advice.no_stack_tool: (
+        [{"tools": {"pystack": "", "gdb": ""}}],
+        [{"tools": {"pystack": "", "gdb": ""}, "platform": "darwin"}, {"tools": {"pystack": "/pystack", "gdb": ""}}],
+    ),
+    advice.narrow_python: ([{"python": {"bits": 32}}], [{"python": {"bits": 64}}]),
+    advice.debug_python: ([{"python": {"debug": True}}], [{"python": {"debug": False}}]),
+    advice.free_threaded_python: ([{"python": {"free_threaded": True}}], [{"python": {"free_threaded": False}}]),
+    advice.preloaded: ([{"variables": {"LD_PRELOAD": "/usr/lib/libjemalloc.so"}}], [{"variables": {}}]),
+}  # fmt: skip
+
+
+def test_every_known_combination_has_cases() -> None:
+    assert set(CASES) == set(KNOWN)
+
+
+@pytest.mark.parametrize("function", CASES, ids=lambda function: function.__name__)
+def test_culprits_are_named_and_innocents_left_alone(function: Any) -> None:
+    culprits, innocents = CASES[function]
+    for facts in culprits:
+        found = function({**HEALTHY, **facts})
+        assert found is not None, facts
+        assert found.name
+        assert found.found
+        assert found.do
+    for facts in innocents:
+        assert function({**HEALTHY, **facts}) is None, facts
+
+
+def test_healthy_machine_gets_no_advice() -> None:
+    assert advise(HEALTHY) == []
+
+
+def test_nothing_known_is_no_reason_for_advice() -> None:
+    assert advise({}) == []
+
+
+def test_names_are_unique() -> None:
+    facts = [function({**HEALTHY, **culprits[0]}) for function, (culprits, _) in CASES.items()]
+    names = [found.name for found in facts]
+    assert len(names) == len(set(names))
+
+
+def test_fork_advice_mentions_the_warning_of_newer_pythons() -> None:
+    hangs = {**HEALTHY, "fork_after_threads": "hangs"}
+    assert "DeprecationWarning" in advice.fork_after_threads(hangs).do
+    assert "DeprecationWarning" not in advice.fork_after_threads({**hangs, "python": {"version": "3.11.7"}}).do
