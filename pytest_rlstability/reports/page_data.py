@@ -25,6 +25,7 @@ _ALL_TEXT = 24_000_000
 _MOST_TEXT, _LEAST_TEXT = 60_000, 2_000
 _ALL_POINTS = 1_200_000
 _LEAST_ROWS, _BASELINE_ROWS = 32, 256
+_WORTH_TELLING, _CHANGES = math.log(1.1), 12
 _MADE_HERE = {
     LAP_TIME: ("lap time", "seconds"),
     "run_seconds": ("run time", "seconds"),
@@ -294,13 +295,36 @@ def _comparison(shown: Sequence[Json], baseline: Sequence[RunRecord], before: Ma
         "better": [test["id"] for test in changed if _went(test) == "better"],
         "new": sorted(now - then),
         "vanished": sorted(then - now),
+        "changes": _largest_changes(shown),
     }
+
+
+def _largest_changes(shown: Sequence[Json]) -> list[Json]:
+    """Where peak memory, time per lap or duration moved most against the baseline, for better or worse."""
+    changes: list[Json] = []
+    for test in (test for test in shown if "before" in test):
+        before = test["before"]
+        lap_then, lap_now = before["lap_time"]
+        for what, unit, now, then in (
+            ("peak memory", "bytes", test["peak"], before["peak"]),
+            ("time per lap", "seconds", lap_now, lap_then),
+            ("duration", "seconds", _long(test["duration"]), _long(before["duration"])),
+        ):
+            if now and then and abs(math.log(now / then)) >= _WORTH_TELLING:
+                changes.append({"id": test["id"], "what": what, "unit": unit, "now": now, "then": then})
+    changes.sort(key=lambda change: -abs(math.log(change["now"] / change["then"])))
+    return changes[:_CHANGES]
 
 
 def _went(test: Json) -> str:
     """Whether the test fails now and did not, or did and no longer does."""
     now, then = test["status"] in _BAD, test["before"]["status"] in _BAD
     return "" if now == then else "worse" if now else "better"
+
+
+def _long(seconds: float | None) -> float | None:
+    """A duration that says something of the test, not of how busy the machine was."""
+    return seconds if seconds and seconds >= 1.0 else None
 
 
 def _mean_lap_time(course: Course) -> float | None:

@@ -24,7 +24,7 @@ _NAMES = {
     "LEAK": ("leak", "leaks"),
     "FLAKY": ("flaky test", "flaky tests"),
     "FAILED": ("other failure", "other failures"),
-    "UNFINISHED": ("test that did not finish", "tests that did not finish"),
+    "UNFINISHED": ("unfinished test", "unfinished tests"),
 }
 
 

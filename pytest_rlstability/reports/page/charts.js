@@ -15,7 +15,7 @@ const charts = (() => {
   };
   const MEMORY_ORDER = ["rss", "uss", "malloc", "mappings", "torch", "cuda", "cuda_driver", "workers", "peak_memory"];
   const MOST_COUNTERS = 12;
-  const MEMORY_HEIGHT = 250, COUNTER_HEIGHT = 110, GAP = 36, TOP = 46, BOTTOM = 46;
+  const MEMORY_HEIGHT = 250, COUNTER_HEIGHT = 110, GAP = 36, TOP = 62, BOTTOM = 46;
   const NARROW = 560;
 
   const SCALES = {
@@ -45,9 +45,10 @@ const charts = (() => {
     const unitOf = (name) => signals[name]?.unit ?? "count";
     const memory = names.filter((name) => unitOf(name) === "bytes");
     memory.sort((one, other) => rank(MEMORY_ORDER, one) - rank(MEMORY_ORDER, other));
-    const judged = course.judged.map((entry) => entry.signal);
+    const leaks = course.judged.filter((entry) => entry.state === "leak").map((entry) => entry.signal);
+    const judged = [...leaks, ...course.judged.map((entry) => entry.signal)];
     const counters = names.filter((name) => unitOf(name) === "count");
-    counters.sort((one, other) => rank(judged, one) - rank(judged, other));
+    counters.sort((one, other) => rank(judged, one) - rank(judged, other));  // those that leak first
     const times = names.filter((name) => unitOf(name) === "seconds");
     const shown = [...counters.slice(0, MOST_COUNTERS), ...times];
     return [
@@ -130,7 +131,7 @@ const charts = (() => {
           const then = axis === "lap" ? before.lap : before.seconds.map((second) => second / x.size);
           const look = { color: colour, width: 1.4, dash: "dot" };
           traces.push(line(then, scale.apply(before.columns[name]), `y${suffix}`, `${label}, baseline`, look,
-            { ...legend, opacity: 0.6 }));
+            { showlegend: false, opacity: 0.6 }));
         }
         const entry = course.judged.find((judged) => judged.signal === name);
         if (entry && course.columns[name]) {

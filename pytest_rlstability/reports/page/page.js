@@ -151,7 +151,7 @@ function chart(test) {
     });
     return button;
   });
-  const counted = `${numberText(course.samples)} samples`;
+  const counted = `${numberText(course.samples)} samples${before?.course ? "; thin and dotted: the baseline" : ""}`;
   return [make("div", { class: "axis", role: "group", "aria-label": "Chart axis" }, ...buttons,
     make("span", { class: "quiet" }, `${counted}. Drag to zoom, double-click to zoom out.`)), place, signalTable(test)];
 }
@@ -391,6 +391,17 @@ function testLinks(ids) {
   }), ids.length > 200 ? make("li", {}, `and ${ids.length - 200} more`) : null);
 }
 
+function changeTable(changes) {
+  const head = ["test", "what", "now", "baseline", "change"];
+  return make("div", { class: "scroll" }, make("table", {},
+    make("thead", {}, make("tr", {}, ...head.map((name, number) =>
+      make("th", { scope: "col", class: number > 1 ? "number" : null }, name)))),
+    make("tbody", {}, ...changes.map(({ id, what, unit, now, then }) => make("tr", {},
+      make("td", { class: "mono" }, make("a", { href: `#${encodeURIComponent(id)}` }, id)), make("td", {}, what),
+      make("td", { class: "number" }, amountText(now, unit)), make("td", { class: "number" }, amountText(then, unit)),
+      change(now, then))))));
+}
+
 function buildComparison() {
   const compared = data.baseline;
   if (!compared) return;
@@ -402,6 +413,8 @@ function buildComparison() {
     ...(groups.length ? groups.map(([title, ids], number) => make("details", number < 2 ? { open: "" } : {},
       make("summary", {}, `${title} (${ids.length.toLocaleString("en")})`), testLinks(ids)))
       : [make("p", {}, "The same tests pass and fail.")]),
+    ...(compared.changes.length ? [make("details", { open: "" }, make("summary", {}, "Largest changes"),
+      changeTable(compared.changes))] : []),
     make("details", {}, make("summary", {}, "The baseline"), ...compared.runs.map((run, number) =>
       runCard(run, number, run.host || "Baseline"))));
   find("comparison").hidden = false;
