@@ -8,7 +8,21 @@ from importlib import import_module
 import pytest
 
 
-@pytest.mark.parametrize("name", ["units", "isolation.board", "evidence.stacks", "evidence.native", "verdicts.crash"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "units",
+        "isolation.board",
+        "evidence.stacks",
+        "evidence.native",
+        "verdicts.crash",
+        "steps.runner",
+        "doctor.advice",
+        "doctor.facts",
+        "doctor.report",
+        "doctor.checks.libraries",
+    ],
+)
 def test_docstring_examples(name):
     result = doctest.testmod(import_module(f"pytest_rlstability.{name}"))
     assert result.failed == 0
