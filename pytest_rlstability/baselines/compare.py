@@ -10,8 +10,10 @@ from pytest_rlstability.baselines.measures import Measure, TestMeasures
 from pytest_rlstability.signals.registry import SIGNALS, signal_class
 from pytest_rlstability.units import format_duration, format_size
 
-SURE = 3.0
-"""Combined standard deviations that a change must exceed, besides the tolerance."""
+SURE = 2.0
+"""Combined standard deviations of single laps (or runs) that a change of their median must exceed."""
+SURE_GROWTH = 5.0
+"""Standard errors that a change of growth must exceed: a run has many signals, and each is a chance to be wrong."""
 SURE_RATE = 0.01
 """How unlikely a difference in passes must be by chance alone (Fisher's exact test)."""
 LEAST_MEMORY = 8.0 * 2**20
@@ -60,17 +62,17 @@ def compare(before: Mapping[str, TestMeasures], after: Mapping[str, TestMeasures
     )
 
 
-def excess(before: Measure, after: Measure, tolerance: float, least: float) -> float:
+def excess(before: Measure, after: Measure, tolerance: float, least: float, sure: float = SURE) -> float:
     """By how many times *after* differs from *before* beyond what is tolerated: positive is more, 0 is the same.
 
     A change counts when it exceeds the tolerance, the spread that both runs have in themselves, and *least*.
 
     >>> excess(Measure(100), Measure(150), tolerance=0.2, least=1)
     2.5
-    >>> excess(Measure(100, spread=20), Measure(150), tolerance=0.2, least=1)
+    >>> excess(Measure(100, spread=30), Measure(150), tolerance=0.2, least=1)
     0.0
     """
-    tolerated = max(tolerance * abs(before.value), SURE * math.hypot(before.spread, after.spread), least)
+    tolerated = max(tolerance * abs(before.value), sure * math.hypot(before.spread, after.spread), least)
     change = after.value - before.value
     return change / tolerated if abs(change) > tolerated else 0.0
 
@@ -108,7 +110,7 @@ def _changes(name: str, before: TestMeasures, after: TestMeasures, tolerance: fl
     for signal in sorted(before.growth.keys() & after.growth.keys()):
         unit = signal_class(signal).unit if signal in SIGNALS else "count"
         first, last = before.growth[signal], after.growth[signal]
-        if size := excess(first, last, tolerance, LEAST_GROWTH[unit]):
+        if size := excess(first, last, tolerance, LEAST_GROWTH[unit], SURE_GROWTH):
             worse = size > 0
             # What shrinks, faster or more slowly than before, is neither worse nor better.
             if (last if worse else first).value > 0:

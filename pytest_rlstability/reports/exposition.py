@@ -26,7 +26,7 @@ _OF_TRIALS = {
     "peak_memory": ("rlstability_trial_memory_peak", "bytes", "Peak memory of the newest run of a repeated test."),
 }
 """What rl_flaky samples: there the runs of the test are its laps."""
-_PLAIN_FAILURE = "FAIL"
+_PLAIN_FAILURE = "FAILED"
 
 
 def require_library(flag: str) -> None:

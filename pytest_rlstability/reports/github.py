@@ -17,7 +17,7 @@ VARIABLE = "GITHUB_STEP_SUMMARY"
 MOST_BYTES = 1024 * 1024 - 4096
 """GitHub shows nothing of a summary above 1 MiB; what other tools of the same step have written counts too."""
 MOST_ROWS = 1000
-_ORDER = ("CRASH", "STALL", "LEAK", "FLAKY", "FAIL")
+_ORDER = ("CRASH", "STALL", "LEAK", "FLAKY", "FAILED")
 _LONGEST_CELL = 400
 _HEADER = "| | test | what | signature | reproduce |\n| --- | --- | --- | --- | --- |\n"
 _MARKED_UP = re.compile(r"[^A-Za-z0-9 .,:/()-]", re.ASCII)
@@ -38,7 +38,7 @@ class Failure:
         verdict = event.get("verdict") or {}
         headline = verdict.get("headline") or _first_error(event.get("report") or "")
         signature = str(verdict.get("facts", {}).get("signature", ""))
-        return cls(verdict.get("word", "FAIL"), event["test"], headline, signature, event.get("reproduce") or "")
+        return cls(verdict.get("word", "FAILED"), event["test"], headline, signature, event.get("reproduce") or "")
 
     def row(self) -> str:
         cells = (code(self.test), code(self.headline), code(self.signature), code(self.reproduce))
