@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 import pytest
+from _pytest.skipping import evaluate_xfail_marks
 
 from pytest_rlstability.facts import Exit, Record, Run
 from pytest_rlstability.isolation.reporter import revive_report
@@ -33,6 +34,7 @@ def replay_trials(item: pytest.Item, trials: Trials, settings: Settings) -> tupl
             lambda seed: reproduce_command(item, replace(settings, seed=seed), "--rl-flaky=once"),
         )
         reports = replay(item, run, verdict, settings)
+        _expect(item, trials, reports)
     else:
         reports = replay(item, run, None, settings)
         _tell_kept(item, trials, reports)
@@ -63,7 +65,7 @@ def _sum_up(trials: Trials, settings: Settings) -> Run:
         exit=Exit(
             status=0,
             peak=max(run.exit.peak for run in runs if run.exit),
-            leftovers=list(dict.fromkeys(name for run in runs if run.exit for name in run.exit.leftovers)),
+            leftovers=next((run.exit.leftovers for run in runs if run.exit and run.exit.leftovers), []),
         ),
     )
 
@@ -74,6 +76,17 @@ def _once(warnings: Iterable[Record]) -> list[Record]:
     for record in warnings:
         seen.setdefault((re.sub(r"\d[\d.,]*", "0", record["message"]), record["filename"], record["lineno"]), record)
     return list(seen.values())
+
+
+def _expect(item: pytest.Item, trials: Trials, reports: list[pytest.TestReport]) -> None:
+    """An ``xfail(raises=...)`` names an exception, not a verdict: the runs know whether it was that one."""
+    marked = evaluate_xfail_marks(item)
+    if marked is None or not trials.failed_as_expected:
+        return
+    for report in reports:
+        if report.failed:
+            report.outcome = "skipped"
+            report.wasxfail = marked.reason
 
 
 def _tell_kept(item: pytest.Item, trials: Trials, reports: list[pytest.TestReport]) -> None:

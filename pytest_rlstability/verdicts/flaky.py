@@ -30,6 +30,8 @@ class Trial:
     verdict: Verdict | None = None
     label: str = ""
     signature: str = ""
+    expected: bool = False
+    """Whether it failed in the way that the test's ``xfail`` marker names."""
 
 
 @dataclass
@@ -88,6 +90,11 @@ class Trials:
                 groups.setdefault(trial.signature, []).append(trial)
         return sorted(groups.values(), key=lambda group: -len(group))
 
+    @property
+    def failed_as_expected(self) -> bool:
+        """Whether every failed run failed in the way that the ``xfail`` marker names."""
+        return all(trial.expected for trial in self.trials if trial.outcome == "failed")
+
     def facts(self) -> dict[str, Fact]:
         """What machines want to know of the runs, whatever came of them."""
         low, high = self.interval
@@ -121,7 +128,7 @@ def read_trial(number: int, run: Run, verdict: Verdict | None, *, expected_to_fa
                 verdict = Verdict.from_dict(raised)
                 return Trial(number, run, "failed", verdict, _label(run, verdict), _signature(run, verdict))
             label = _raised_label(report)
-            return Trial(number, run, "failed", None, label, label)
+            return Trial(number, run, "failed", None, label, label, expected=_failed_as_expected(report))
     return Trial(number, run, "passed")
 
 

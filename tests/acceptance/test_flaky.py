@@ -82,6 +82,16 @@ SUITE = """
         assert random.random() > 0.6
 
     @pytest.mark.rl_flaky
+    @pytest.mark.xfail(raises=AssertionError)
+    def test_expected_by_name():
+        assert random.random() > 0.6
+
+    @pytest.mark.rl_flaky
+    @pytest.mark.xfail(raises=KeyError)
+    def test_expected_otherwise():
+        assert random.random() > 0.6
+
+    @pytest.mark.rl_flaky
     @pytest.mark.xfail(strict=True)
     def test_unexpected():
         pass
@@ -138,6 +148,8 @@ def test_every_test_has_one_outcome(suite):
         "test_parametrized[b]": "passed",
         "test_broken_setup": "failed",
         "test_expected": "xfailed",
+        "test_expected_by_name": "xfailed",
+        "test_expected_otherwise": "failed",
         "test_unexpected": "failed",
         "test_not_run": "xfailed",
         "test_xfails_inside": "xfailed",
@@ -200,7 +212,7 @@ def test_events_and_tally(suite):
     assert of_half[1]["values"]["run_passed"] == float(draw(SEED) > 0.6)
     assert (of_half[-1]["runs"], of_half[-1]["seed"]) == (runs, SEED)
     assert of_half[-1]["verdict"]["word"] == "FLAKY"
-    assert re.search(r"rl-stability: 13 tests in \d\d+ processes \(zygote\), .* 3 flaky", suite.text)
+    assert re.search(r"rl-stability: 15 tests in \d\d+ processes \(zygote\), .* 5 flaky", suite.text)
 
 
 WRONG = """
