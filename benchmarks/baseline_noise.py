@@ -17,7 +17,7 @@ from pytest_rlstability.baselines.compare import compare
 from pytest_rlstability.baselines.measures import Gatherer, TestMeasures
 from pytest_rlstability.events import event
 
-LAP = 0.02
+LAP = 0.1
 HEAP = 5e6
 PEAK = 200e6
 SAMPLES = 40

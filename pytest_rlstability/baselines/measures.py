@@ -11,6 +11,8 @@ from pytest_rlstability.reports.history import Growth, History, spread
 from pytest_rlstability.signals.registry import SIGNALS, signal_class
 
 FEWEST_LAP_TIMES = 5
+FEWEST_SECONDS = 1.0
+"""Time that laps must have taken together: a machine that is busy elsewhere for a moment slows all of fewer."""
 _WHOLE = ("", "LEAK", "FLAKY")
 """Verdicts of tests that did all their work: what a crash or a stall broke off says nothing of memory or time."""
 _OF_RUNS = ("run_passed", "run_seconds", "peak_memory")
@@ -93,9 +95,16 @@ class _OpenTest:
             runs,
             passes,
             Measure(median(peaks), spread(peaks)) if max(peaks) else None,
-            _typical(self._runs["run_seconds"] or self._history.lap_seconds()),
+            self._lap_seconds(),
             {name: growth for name in self._history.names if (growth := self._growth(name)) is not None},
         )
+
+    def _lap_seconds(self) -> Measure | None:
+        times = self._runs["run_seconds"] or self._history.lap_seconds()
+        together = sum(self._runs["run_seconds"]) or self._history.seconds
+        if len(times) < FEWEST_LAP_TIMES or together < FEWEST_SECONDS:
+            return None
+        return Measure(median(times), spread(times))
 
     def _growth(self, name: str) -> Measure | None:
         if name in SIGNALS and (signal_class(name).foreign or not signal_class(name).judged):
@@ -106,10 +115,6 @@ class _OpenTest:
         if abs(growth.per_lap) < _negligible(name, growth):
             return Measure(0.0, growth.error)
         return Measure(growth.per_lap, growth.error)
-
-
-def _typical(numbers: list[float]) -> Measure | None:
-    return Measure(median(numbers), spread(numbers)) if len(numbers) >= FEWEST_LAP_TIMES else None
 
 
 def _negligible(name: str, growth: Growth) -> float:

@@ -75,6 +75,11 @@ class History:
     def names(self) -> Sequence[str]:
         return tuple(self._columns)
 
+    @property
+    def seconds(self) -> float:
+        """The time from the first sample to the last."""
+        return self._seconds[-1] - self._seconds[0] if self._seconds else 0.0
+
     def lap_seconds(self) -> list[float]:
         """Seconds per lap, from each sample to the next; the first third, in which things warm up, is left out."""
         first = len(self._laps) // 3
