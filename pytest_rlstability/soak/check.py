@@ -22,6 +22,7 @@ SAMPLING_SHARE = 0.02
 LONGEST_INTERVAL = 10.0
 """Seconds between two samples once a soak is under way."""
 FEWEST_IN_A_SOAK = 4 * FEWEST_SAMPLES
+"""Samples to judge by, whatever ``every`` says."""
 STRETCH = 0.1
 """Seconds of laps that are run without a look at the clock."""
 EARLY = 0.1

@@ -12,7 +12,7 @@ import pytest
 
 from pytest_rlstability.events import event
 from pytest_rlstability.reports.jsonl import EventLog
-from pytest_rlstability.reports.live_line import LiveLine
+from pytest_rlstability.reports.live_line import LiveLine, live_line
 from pytest_rlstability.reports.soaks import SoakBook
 from pytest_rlstability.signals.registry import SIGNALS
 from pytest_rlstability.soak.check import LONGEST_INTERVAL
@@ -190,6 +190,18 @@ def test_several_soaks_take_turns() -> None:
     clock.now += 1
     line.show("test_b", note())
     assert terminal.written[-1].startswith("<rewrite>soak test_b: 60 s of 8 h")
+
+
+@pytest.mark.parametrize(
+    ("terminal", "verbose", "there", "in_place"),
+    [(True, 0, True, True), (False, -1, True, False), (False, -2, False, False)],
+)
+def test_twice_quiet_is_quiet(terminal: bool, verbose: int, there: bool, in_place: bool) -> None:
+    reporter = SimpleNamespace(isatty=terminal)
+    plugins = SimpleNamespace(getplugin=lambda name: reporter)
+    line = live_line(SimpleNamespace(pluginmanager=plugins, option=SimpleNamespace(verbose=verbose)))  # type: ignore[arg-type]
+    assert (line is not None) == there
+    assert line is None or line._in_place == in_place
 
 
 def test_the_line_says_what_it_knows() -> None:
