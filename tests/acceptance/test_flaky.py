@@ -117,10 +117,13 @@ def suite(tmp_path_factory):
     source = textwrap.dedent(SUITE).replace("UNLUCKY", repr(draw(seed_of(SEED, 4))))
     (path / "test_it.py").write_text(source)
     junit, events = path / "junit.xml", path / "events.jsonl"
+    unwanted = ("PYTEST_", "CI", "GITHUB_")
+    environment = {name: value for name, value in os.environ.items() if not name.startswith(unwanted)}
+    environment["COLUMNS"] = "200"
     done = subprocess.run(
         [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "--rl-stability", f"--rl-seed={SEED}",
          f"--rl-jsonl={events}", f"--junitxml={junit}", "-o", "junit_family=xunit1", "-rA"],
-        cwd=path, capture_output=True, text=True, timeout=120, env={**os.environ, "COLUMNS": "200"},
+        cwd=path, capture_output=True, text=True, timeout=120, env=environment,
     )  # fmt: skip
     outcome = Outcome(done.returncode, done.stdout + done.stderr)
     _read_junit(outcome, junit)

@@ -16,6 +16,8 @@ import pytest
         "evidence.stacks",
         "evidence.native",
         "verdicts.crash",
+        "verdicts.sequential",
+        "isolation.repeater",
         "steps.runner",
         "doctor.advice",
         "doctor.facts",
