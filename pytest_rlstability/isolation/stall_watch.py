@@ -118,9 +118,12 @@ class StallWatch:
         return is_deadlock(tree) and not can_be_woken(tree, alarm_is_ours=self._alarm_is_ours)
 
     def _standstill(self, process: TestProcess, tree: TreeState, still: float) -> Killed:
-        active = self._state.quiet < 2 * self._interval and self._state.background < self._after
+        state = self._state
+        active = state.quiet < 2 * self._interval and state.background < self._after
+        if state.main_asleep + 2 * self._interval >= still and _waits_for_a_peer(tree, process.pid):
+            active = False  # what ticks beside it, a server's loop perhaps, is not what the test waits in
         detail = f"no progress for {format_duration(still)}"
-        aside = process.daemons if self._state.background >= self._after else process.bystanders
+        aside = process.daemons if state.background >= self._after else process.bystanders
         facts = evidence(process, tree, self._directory, active=active, native=self._native, aside=aside)
         return Killed("stall", detail, self._after, facts)
 
@@ -129,6 +132,11 @@ def _without_bystanders(tree: TreeState, threads: Collection[int]) -> TreeState:
     """What is the test's own: not *threads*, and not the processes multiprocessing starts for itself."""
     helpers = {pid for pid in tree.pids[1:] if is_helper(pid)}
     return TreeState(tuple(state for state in tree.threads if state.pid not in helpers and state.thread not in threads))
+
+
+def _waits_for_a_peer(tree: TreeState, main: int) -> bool:
+    """Whether the main thread waits for something but a lock: a socket, a pipe, a process."""
+    return any(thread.thread == main and thread.call not in ("", "?", "futex") for thread in tree.threads)
 
 
 def _locked_out(process: TestProcess) -> bool:

@@ -34,8 +34,8 @@ class Standstill:
     """Adds up how long nothing has moved, by several measures.
 
     ``still``: without progress, which is a beat in a beating test and any activity in another. ``quiet``: without any
-    activity. ``main_still``: without any of the main thread, which waits for a lock. ``background``: the same, with
-    none but daemon threads active beside it.
+    activity. ``main_asleep``: without any of the main thread. ``main_still``: the same, in a wait without a timeout.
+    ``background``: the same again, with none but daemon threads active beside it.
 
     >>> state = Standstill(after=3.0)
     >>> for beats in (1, 2, 2, 2):
@@ -49,7 +49,7 @@ class Standstill:
         self._mark: tuple[object, ...] | None = None
         self._marks: frozenset[tuple[int, int, int, int]] = frozenset()
         self._silent = 0.0
-        self.still = self.quiet = self.main_still = self.background = 0.0
+        self.still = self.quiet = self.main_asleep = self.main_still = self.background = 0.0
 
     @property
     def is_over(self) -> bool:
@@ -64,10 +64,12 @@ class Standstill:
         self._marks = look.tree.activity
         self.quiet = 0.0 if moved else self.quiet + look.gap
         main = next((thread for thread in look.tree.threads if thread.thread == look.main), None)
-        waiting = main is not None and main not in active and main.asleep and main.endless
-        self.main_still = self.main_still + look.gap if waiting and not look.busy else 0.0
+        asleep = main is not None and main not in active and main.asleep and not look.busy
+        self.main_asleep = self.main_asleep + look.gap if asleep else 0.0
+        waiting = asleep and main is not None and main.endless
+        self.main_still = self.main_still + look.gap if waiting else 0.0
         ticking = all(thread.pid == look.main and thread.thread in look.daemons for thread in active)
-        self.background = self.background + look.gap if waiting and ticking and not look.busy else 0.0
+        self.background = self.background + look.gap if waiting and ticking else 0.0
         self._note_progress(look, moved)
 
     def _note_progress(self, look: Look, moved: bool) -> None:

@@ -155,6 +155,15 @@ BLOCKED = """
             await asyncio.get_running_loop().create_future()
         asyncio.run(wait())
 
+    def test_silent_server_beside_a_ticking_loop(rl_heartbeat):
+        server = socket.create_server(("127.0.0.1", 0))
+        def tick():
+            while True:
+                time.sleep(0.05)
+        threading.Thread(target=tick, daemon=True).start()
+        rl_heartbeat()
+        socket.create_connection(server.getsockname()).recv(1)
+
     def test_stops_itself():
         os.kill(os.getpid(), signal.SIGSTOP)
 
@@ -172,6 +181,7 @@ BLOCKED_WORDS = {
     "test_silent_server": ["(peer 127.0.0.1:", "served by pid ", "which sleeps"],
     "test_socket_pair_with_a_worker": ["in read on socket:[", "(forked from the test), which sleeps", "Worker stacks:"],
     "test_asyncio_future_never_set": ["waits for input or output on socket:["],
+    "test_silent_server_beside_a_ticking_loop": ["MainThread: S, in recvfrom on socket:["],
     "test_stops_itself": ["stopped by a signal"],
     "test_stopped_grandchild": ["waits for a child process to end", "stopped by a signal"],
     "test_sleeps_too_long": ["S, sleeps"],
