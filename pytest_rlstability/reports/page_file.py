@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import html
 import importlib.util
 import json
@@ -36,15 +37,18 @@ def has_charts() -> bool:
 def write_page(path: Path, runs: Sequence[RunRecord], baseline: Sequence[RunRecord] = ()) -> None:
     """Write the page of *runs* to *path*, compared with *baseline* if there is one; an ``OSError`` leaves what was
     there untouched."""
-    path.parent.mkdir(parents=True, exist_ok=True)
+    if not path.parent.exists():
+        path.parent.mkdir(parents=True)
     unfinished = path.with_name(f".{path.name}.{os.getpid()}")
     try:
         with open(unfinished, "w", encoding="utf-8") as file:
             for part in _parts(page_data(runs, baseline)):
                 file.write(part)
         os.replace(unfinished, path)
-    finally:
-        unfinished.unlink(missing_ok=True)
+    except BaseException:
+        with contextlib.suppress(OSError):
+            unfinished.unlink()
+        raise
 
 
 def _parts(data: Json) -> Iterator[str]:

@@ -1,0 +1,188 @@
+"""The page in a real browser: drawn, searched, zoomed, printed, used by keyboard, with nothing in its console."""
+
+from __future__ import annotations
+
+import sys
+
+import pytest
+from report_logs import HOSTILE, Log
+
+if sys.platform == "win32":
+    pytest.skip("Chromium is driven over pipes that Windows does not have", allow_module_level=True)
+pytest.importorskip("plotly")
+
+from browser import running_browser
+
+from pytest_rlstability.reports.page_file import write_page
+from pytest_rlstability.reports.reading import read_runs
+
+OPEN_LEAK = "document.querySelector('.test.LEAK > summary').click()"
+DRAWN = "document.querySelector('.test.LEAK .chart .main-svg') !== null"
+OVERFLOW = "document.documentElement.scrollWidth - innerWidth"
+
+
+@pytest.fixture(scope="module")
+def browser():
+    with running_browser() as opened:
+        yield opened
+
+
+@pytest.fixture(scope="module")
+def page(tmp_path_factory):
+    """One of everything, hostile names and a baseline included."""
+    directory = tmp_path_factory.mktemp("report")
+    log, before = Log(), Log()
+    log.leak("t.py::test_leaks")
+    before.leak("t.py::test_leaks", slope=300.0)
+    verdict = {
+        "word": "CRASH",
+        "headline": f"SIGSEGV {HOSTILE}",
+        "sections": [["Python stacks", HOSTILE]],
+        "facts": {"signal": "SIGSEGV", "phase": "call"},
+    }
+    log.started("t.py::test_crashes")
+    for lap in range(3):
+        log.tell("sample", "t.py::test_crashes", lap=lap, seconds=lap, values={HOSTILE: lap, "rss": 1e6 * lap})
+    log.tell("finished", "t.py::test_crashes", outcome="failed", verdict=verdict, duration=1.0, stages=["load", "tick"],
+             reproduce="python -m pytest t.py::test_crashes", output={"Captured stdout call": HOSTILE})  # fmt: skip
+    log.test(f"t.py::test_it[{HOSTILE}]", "failed", report=HOSTILE)
+    log.test("t.py::test_passes")
+    log.started("t.py::test_cut_off")
+    path = directory / "run.html"
+    write_page(path, read_runs([log.write(directory / "1.jsonl")]), read_runs([before.write(directory / "2.jsonl")]))
+    return path
+
+
+@pytest.fixture(scope="module")
+def long_page(tmp_path_factory):
+    directory = tmp_path_factory.mktemp("long")
+    log = Log()
+    for number in range(10_000):
+        log.test(f"tests/test_{number // 100}.py::test_it[{number}]", "failed" if number == 7777 else "passed")
+    path = directory / "run.html"
+    write_page(path, read_runs([log.write(directory / "run.jsonl")]))
+    return path
+
+
+def test_everything_opens_without_a_complaint_and_without_a_network(browser, page):
+    browser.open(page)
+    browser.evaluate("document.querySelectorAll('.test > summary').forEach((summary) => summary.click())")
+    browser.wait_for("document.querySelectorAll('.test .body').length === 5")
+    for number in range(browser.evaluate("document.querySelectorAll('.chart').length")):
+        browser.evaluate(f"document.querySelectorAll('.chart')[{number}].scrollIntoView()")
+        browser.wait_for(f"document.querySelectorAll('.chart')[{number}].querySelector('.main-svg') !== null")
+    assert browser.complaints == []
+    assert browser.requests == [page.as_uri()]
+    assert browser.evaluate("window.pwned") is None
+    shown = browser.evaluate("document.querySelector('.test.CRASH').textContent")
+    assert shown.count(HOSTILE) >= 3
+    assert browser.evaluate("document.querySelectorAll('img, main script').length") == 0
+    assert browser.evaluate("document.querySelector('.stages .died').textContent") == "tick"
+
+
+def test_the_chart_shows_warm_up_slope_limits_and_baseline(browser, page):
+    browser.open(page)
+    browser.evaluate(OPEN_LEAK)
+    browser.wait_for(DRAWN)
+    chart = "document.querySelector('.test.LEAK .chart')"
+    names = browser.evaluate(f"{chart}.data.map((trace) => trace.name)")
+    assert {"resident memory", "resident memory, baseline", "malloc bytes in use: 1.0 KiB per lap"} <= set(names)
+    slope = browser.evaluate(f"{chart}.data.find((trace) => trace.name === 'file descriptors: 1 per lap').y")
+    assert (slope[0], slope[-1]) == (20, 59)
+    limit = browser.evaluate(f"{chart}.data.find((trace) => trace.name.includes('limit 0.5 per lap')).y")
+    assert (limit[0], limit[-1]) == (20, 39.5)
+    assert "file descriptors: limit 500" in names
+    (shade,) = browser.evaluate(f"{chart}.layout.shapes.map((shape) => [shape.name, shape.x0, shape.x1])")
+    assert shade == ["warm-up", 0, 20]
+    browser.evaluate(f"Plotly.relayout({chart}, {{'xaxis.range': [30, 40]}}).then(() => true)")
+    assert browser.evaluate(f"{chart}.layout.xaxis.range") == [30, 40]
+    browser.evaluate("[...document.querySelectorAll('.axis button')].find((b) => b.textContent === 'by time').click()")
+    browser.wait_for(f"{chart}.layout.xaxis.title.text === 'elapsed (s)'")
+    assert browser.complaints == []
+
+
+def test_dark_and_light_follow_the_reader(browser, page):
+    browser.open(page, dark=True)
+    browser.evaluate(OPEN_LEAK)
+    browser.wait_for(DRAWN)
+    paper = "document.querySelector('.test.LEAK .chart').layout.paper_bgcolor"
+    body = "getComputedStyle(document.body).backgroundColor"
+    dark = browser.evaluate(paper), browser.evaluate(body)
+    browser.paint("light")
+    browser.wait_for(f"{paper} !== {dark[0]!r}")
+    assert browser.evaluate(body) != dark[1]
+    assert browser.evaluate(paper) == "#ffffff"
+
+
+def test_a_phone_never_scrolls_sideways(browser, page):
+    browser.open(page, width=360, height=700)
+    assert browser.evaluate(OVERFLOW) <= 0
+    browser.evaluate("document.querySelectorAll('.test > summary').forEach((summary) => summary.click())")
+    browser.evaluate("document.querySelector('.test.LEAK .chart').scrollIntoView()")
+    browser.wait_for(DRAWN)
+    assert browser.evaluate(OVERFLOW) <= 0
+    assert browser.evaluate("document.querySelector('.test.LEAK .chart .main-svg').clientWidth") <= 360
+
+
+def test_the_keyboard_is_enough(browser, page):
+    browser.open(page)
+    browser.press("Tab", 9)
+    assert browser.evaluate("document.activeElement.className") == "skip"
+    browser.press("/", 191, "/")
+    assert browser.evaluate("document.activeElement.id") == "search"
+    for letter in "leaks":
+        browser.press(letter, ord(letter.upper()), letter)
+    browser.wait_for("document.getElementById('count').textContent === '1 of 5 tests'")
+    for _ in range(20):
+        browser.press("Tab", 9)
+        if browser.evaluate("document.activeElement.matches('.test > summary')"):
+            break
+    assert browser.evaluate("getComputedStyle(document.activeElement).outlineStyle") == "solid"
+    browser.press("Enter", 13, "\r")
+    browser.wait_for("document.querySelector('.test.LEAK').open")
+    browser.wait_for(DRAWN)
+
+
+def test_sorting_filtering_and_copying(browser, page):
+    browser.open(page)
+    words = "[...document.querySelectorAll('.test .word')].map((word) => word.textContent)"
+    assert browser.evaluate(words) == ["CRASH", "LEAK", "FAILED", "NO END", "passed"]
+    button = "[...document.querySelectorAll('#sorting button')].find((button) => button.textContent === 'Duration')"
+    browser.evaluate(f"{button}.click()")
+    assert browser.evaluate(words)[0] == "LEAK"
+    assert browser.evaluate(f"{button}.getAttribute('aria-pressed')") == "true"
+    browser.evaluate("document.querySelector('#tally .CRASH').click()")
+    assert browser.evaluate(words) == ["CRASH"]
+    browser.evaluate("document.querySelector('.test > summary').click()")
+    browser.wait_for("document.querySelector('.command button') !== null")
+    browser.evaluate("document.querySelector('.command button').click()")
+    browser.wait_for("document.querySelector('.command button').textContent !== 'Copy'")
+
+
+def test_ten_thousand_tests_open_and_scroll(browser, long_page):
+    browser.open(long_page)
+    assert browser.evaluate("document.getElementById('count').textContent") == "10,000 tests"
+    assert browser.evaluate("document.querySelector('.test').className") == "test FAILED"
+    most = browser.evaluate("document.getElementsByTagName('*').length")
+    for part in range(1, 21):
+        browser.evaluate(f"scrollTo(0, document.documentElement.scrollHeight * {part / 20})")
+        browser.evaluate("new Promise((resolve) => requestAnimationFrame(() => setTimeout(resolve)))")
+        most = max(most, browser.evaluate("document.getElementsByTagName('*').length"))
+    browser.evaluate("scrollTo(0, document.documentElement.scrollHeight)")
+    browser.wait_for("document.getElementById('list').textContent.includes('test_it[9999]')")
+    assert most < 5_000
+    browser.evaluate("location.hash = '#' + encodeURIComponent('tests/test_50.py::test_it[5000]')")
+    browser.wait_for("document.querySelector('.test[open]')?.textContent.includes('test_it[5000]')")
+    assert browser.complaints == []
+
+
+def test_print_opens_what_failed_with_its_charts(browser, page, tmp_path):
+    browser.open(page)
+    browser.evaluate(
+        "addEventListener('afterprint', () => { window.charted = document.querySelectorAll('.main-svg').length; })"
+    )
+    browser.print(tmp_path / "run.pdf")
+    assert (tmp_path / "run.pdf").read_bytes().startswith(b"%PDF")
+    assert browser.evaluate("document.querySelectorAll('.test[open]').length") == 4
+    assert browser.evaluate("window.charted") > 0
+    assert browser.complaints == []
