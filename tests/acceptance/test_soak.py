@@ -110,7 +110,7 @@ SOAKS = """
 
 
 def test_soaks_side_by_side(run_pytest: RunPytest) -> None:
-    soaked = run_pytest(SOAKS, "--rl-soak=2.5s", "-n", "3", "--maxschedchunk=1", "--rl-native=off")
+    soaked = run_pytest(SOAKS, "--rl-soak=2.5s", "-m", "rl_soak", "-n", "3", "--dist=worksteal", "--rl-native=off")
     check_culprits_fail_and_innocents_pass(soaked)
     check_a_soak_takes_the_time_of_the_flag_whatever_its_timeout(soaked)
     check_growth_has_a_forecast(soaked)

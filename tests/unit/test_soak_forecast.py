@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import doctest
 import random
+from importlib import import_module
 from pathlib import Path
 
 import pytest
@@ -20,6 +22,13 @@ def noisy(values: list[float], share: float, seed: int) -> list[float]:
     """What a busy machine makes of lap times: never less, now and then much more."""
     generator = random.Random(seed)
     return [value * (1 + share * abs(generator.gauss(0, 1)) + 5 * (generator.random() < 0.05)) for value in values]
+
+
+@pytest.mark.parametrize("name", ["forecast", "thinning", "progress"])
+def test_docstring_examples(name: str) -> None:
+    result = doctest.testmod(import_module(f"pytest_rlstability.soak.{name}"))
+    assert result.failed == 0
+    assert result.attempted > 0
 
 
 @pytest.mark.parametrize("seed", range(5))
