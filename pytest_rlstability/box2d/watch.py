@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Mapping
 from contextlib import ExitStack
 from typing import Any
 
-from ..events import Section, Verdict, VerdictFailure
+from ..events import Fact, Section, Verdict, VerdictFailure
 from ..signals.allowances import allow
 from ..sites import Site, here
 from .census import PREFIX, TOTALS, UNKNOWN, Census, Classify, take_census
@@ -112,12 +112,12 @@ class Watch:
 
     # Judging
 
-    def _problems(self, judged: Iterable[str]) -> list[str]:
+    def _problems(self, judged: Iterable[str]) -> dict[str, str]:
         names = sorted(judged, key=lambda name: (name not in self._limits, name in TOTALS, name))
         found = {name: self._problem(name) for name in names}
         if found.get(_WORLDS) and not self._worlds_survive_collection():
             del found[_WORLDS]
-        return [problem for problem in found.values() if problem]
+        return {name: problem for name, problem in found.items() if problem}
 
     def _problem(self, name: str) -> str | None:
         if name in _JUDGED_ONLY_BY_LIMIT and name not in self._limits:
@@ -131,13 +131,27 @@ class Watch:
         gc.collect()
         return self._registry.world_count() >= before
 
-    def _verdict(self, problems: list[str]) -> Verdict:
-        headline = problems[0] if len(problems) == 1 else f"{problems[0]} (and {len(problems) - 1} more)"
-        sections: list[Section] = [("", "\n".join(problems[1:]))] if len(problems) > 1 else []
+    def _verdict(self, problems: Mapping[str, str]) -> Verdict:
+        headline, *others = problems.values()
+        if others:
+            headline = f"{headline} (and {len(others)} more)"
+        sections: list[Section] = [("", "\n".join(others))] if others else []
         sections.append(("counts", self._table()))
         sections.append(("created and never destroyed", self._survivors()))
         sections.append(("lost by Box2D itself, and allowed for", library_share(self._registry.library_leaks)))
-        return Verdict("LEAK", f"box2d: {headline}", tuple(sections), {"class": "box2d", "laps": self.laps})
+        return Verdict("LEAK", f"box2d: {headline}", tuple(sections), self._facts(next(iter(problems))))
+
+    def _facts(self, name: str) -> dict[str, Fact]:
+        """What machines want to know of the count that the headline names."""
+        limits = self._limits.get(name, Limits())
+        promised = (limits.critical, limits.per_lap, limits.per_minute)
+        return {
+            "class": "box2d",
+            "signal": name,
+            "per_lap": round(growth_per_lap(self._course.samples(name)), 3),
+            "limit": next((limit for limit in promised if limit is not None), 0),
+            "laps": self.laps,
+        }
 
     def _table(self) -> str:
         lines = [f"{'':<12} {'first':>7} {'last':>7} {'per lap':>9} {'per minute':>11}"]

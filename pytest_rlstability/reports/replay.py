@@ -17,6 +17,7 @@ from pytest_rlstability.isolation.reporter import revive_report, revive_warning
 from pytest_rlstability.options import Settings
 from pytest_rlstability.reports.reproduce import reproduce_command
 from pytest_rlstability.reports.verdict_report import junit_properties, show_verdict, stability_of
+from pytest_rlstability.verdicts.crash import shared_facts
 
 
 class RLStabilityWarning(pytest.PytestWarning):
@@ -37,6 +38,8 @@ def replay(item: pytest.Item, run: Run, verdict: Verdict | None, settings: Setti
             known["reproduce"] = reproduce_command(item, settings)
             report.sections.append(("rl-stability", f"Reproduce: {known['reproduce']}"))
     known.update(seed=run.seed, backend=run.backend, own_process=run.exit is not None)
+    if "verdict" in known:
+        known["verdict"]["facts"] = {**shared_facts(run), **known["verdict"]["facts"]}
     if run.soak is not None:
         known["soak"] = run.soak.to_dict()
     if run.left_behind:

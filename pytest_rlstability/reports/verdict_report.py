@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -20,7 +21,18 @@ _SOAK_FACTS = ("seconds", "memory", "memory_per_hour", "hours_to_limit", "lap_se
 def show_raised(report: pytest.TestReport, item: pytest.Item, raised: BaseException) -> None:
     """Show the verdict that was raised as an exception, if it was one."""
     if isinstance(raised, VerdictFailure):
-        show_verdict(report, item, raised.verdict)
+        show_verdict(report, item, _completed(raised.verdict, item, str(report.when)))
+
+
+def _completed(verdict: Verdict, item: pytest.Item, phase: str) -> Verdict:
+    """*verdict* with the facts that whoever raised it need not know: where the test was, and a name for it."""
+    from pytest_rlstability.evidence.stacks import Frame
+    from pytest_rlstability.verdicts.crash import signature
+
+    kind = verdict.facts.get("signal") or verdict.facts.get("class") or ""
+    function = getattr(item, "originalname", None) or item.name
+    name = signature(f"{verdict.word.lower()} {kind}".strip(), phase, [Frame(item.path.name, 0, function)])
+    return replace(verdict, facts={"phase": phase, "signature": name, **verdict.facts})
 
 
 def show_verdict(report: pytest.TestReport, item: pytest.Item, verdict: Verdict) -> None:

@@ -54,6 +54,7 @@ def _process_died(run: Run) -> Verdict:
             ("Process", f"{process_text(run)}\n{_native_text(dump)}".strip()),
         ),
         facts={
+            "class": _class_of(run, dump),
             "signal": dump.signal or _status_name(run),
             "signature": signature(dump.signal or cause, run.phase, frames),
             **shared_facts(run),
@@ -90,6 +91,7 @@ def _worker_died(run: Run) -> Verdict:
             ("Process", process_text(run)),
         ),
         facts={
+            "class": "worker",
             "signal": worker["signal"],
             "signature": signature(f"worker {worker['signal']}", phase, frames),
             **shared_facts(run),
@@ -109,6 +111,7 @@ def _over_the_cap(run: Run) -> Verdict:
             ("Process", process_text(run)),
         ),
         facts={
+            "class": "memory",
             "signal": "MemoryError",
             "signature": signature("out of memory", run.phase, ()),
             **shared_facts(run),
@@ -153,6 +156,16 @@ def _cause(run: Run, dump: StackDump) -> str:
     if run.done and run.clean:
         return f"exit code {status}"
     return f"ended itself with exit code {status}"
+
+
+def _class_of(run: Run, dump: StackDump) -> str:
+    """``memory``, ``signal`` or ``exit``; ``lost`` when nobody saw how the process ended."""
+    if run.killed is not None or run.killed_by_kernel:
+        return "memory"
+    status = None if run.exit is None else run.exit.status
+    if dump.signal or (status or 0) < 0:
+        return "signal"
+    return "lost" if status is None else "exit"
 
 
 def _status_name(run: Run) -> str:
