@@ -34,7 +34,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help=f"run only these groups of steps: {', '.join(GROUPS)}",
     )  # fmt: skip
     parser.add_argument(
-        "--step-limit", type=_limit, default=60.0, metavar="60s", help="time one step may take (default: 60s)"
+        "--step-limit", type=_limit, default=120.0, metavar="120s", help="time one step may take (default: 120s)"
     )
     parser.add_argument("--json", action="store_true", help="one JSON object instead of text")
 

@@ -74,7 +74,7 @@ def examine(
     groups: Collection[str] = GROUPS,
     targets: Sequence[str] = (),
     *,
-    limit: float = 60.0,
+    limit: float = 120.0,
     on_facts: Callable[[Facts], None] = lambda facts: None,
     on_step: Listener = lambda report: None,
 ) -> Examination:
