@@ -19,6 +19,8 @@ SURE_RATE = 0.01
 LEAST_MEMORY = 8.0 * 2**20
 """Bytes of peak memory that allocators and lazy imports move about from run to run."""
 LEAST_SECONDS = 50e-6
+CALM = 0.75
+"""Load for each processor up to which the time that laps take is their own."""
 LEAST_GROWTH = {"bytes": 64.0, "count": 0.1}
 
 
@@ -88,6 +90,24 @@ def rate_excess(before: TestMeasures, after: TestMeasures, tolerance: float) -> 
     return change / max(tolerance * earlier, 1 / after.runs)
 
 
+def lap_excess(before: TestMeasures, after: TestMeasures, tolerance: float) -> float:
+    """As ``excess``, of lap times. On a machine that had more to do than processors, laps wait for their turn: there
+    a change only counts when the laps took other processor time as well."""
+    size = _excess_of(before.lap_seconds, after.lap_seconds, tolerance, LEAST_SECONDS)
+    if max(before.load, after.load) <= CALM:
+        return size
+    processor = _excess_of(before.lap_cpu_seconds, after.lap_cpu_seconds, tolerance, LEAST_SECONDS)
+    return size if size * processor > 0 else 0.0
+
+
+def _memory_excess(before: TestMeasures, after: TestMeasures, tolerance: float) -> float:
+    return _excess_of(before.peak_memory, after.peak_memory, tolerance, LEAST_MEMORY)
+
+
+def _excess_of(before: Measure | None, after: Measure | None, tolerance: float, least: float) -> float:
+    return 0.0 if before is None or after is None else excess(before, after, tolerance, least)
+
+
 def _by_chance(before: TestMeasures, after: TestMeasures) -> float:
     """How likely a difference as large in this direction is when both runs have the same pass rate."""
     passes, total = before.passes + after.passes, before.runs + after.runs
@@ -101,11 +121,11 @@ def _by_chance(before: TestMeasures, after: TestMeasures) -> float:
 def _changes(name: str, before: TestMeasures, after: TestMeasures, tolerance: float) -> Iterator[Change]:
     if rate := rate_excess(before, after, tolerance):
         yield Change(name, "pass rate", _rate(before), _rate(after), worse=rate < 0, size=abs(rate))
-    for title, form, least, earlier, later in (
-        ("peak memory", format_size, LEAST_MEMORY, before.peak_memory, after.peak_memory),
-        ("lap time", format_duration, LEAST_SECONDS, before.lap_seconds, after.lap_seconds),
+    for title, form, size, earlier, later in (
+        ("peak memory", format_size, _memory_excess(before, after, tolerance), before.peak_memory, after.peak_memory),
+        ("lap time", format_duration, lap_excess(before, after, tolerance), before.lap_seconds, after.lap_seconds),
     ):
-        if earlier is not None and later is not None and (size := excess(earlier, later, tolerance, least)):
+        if size and earlier is not None and later is not None:
             yield Change(name, title, form(earlier.value), form(later.value), worse=size > 0, size=abs(size))
     for signal in sorted(before.growth.keys() & after.growth.keys()):
         unit = signal_class(signal).unit if signal in SIGNALS else "count"

@@ -16,6 +16,7 @@ from pytest_rlstability.baselines.measures import Measure, TestMeasures
 
 SCHEMA = 1
 KIND = "rl-stability baseline"
+_MEASURES = ("peak_memory", "lap_seconds", "lap_cpu_seconds")
 _MEASURE = re.compile(r'\{\s*"value": ([^,\s]+),\s*"spread": ([^,\s]+)\s*\}')
 
 
@@ -79,9 +80,11 @@ def save(path: Path, baseline: Baseline) -> None:
 
 def _test_to(test: TestMeasures) -> dict[str, object]:
     entry: dict[str, object] = {"runs": test.runs, "passes": test.passes}
-    for name, measure in (("peak_memory", test.peak_memory), ("lap_seconds", test.lap_seconds)):
-        if measure is not None:
+    for name in _MEASURES:
+        if (measure := getattr(test, name)) is not None:
             entry[name] = _measure_to(measure)
+    if test.lap_seconds is not None:
+        entry["load"] = _rounded(test.load)
     if test.growth:
         entry["growth"] = {name: _measure_to(test.growth[name]) for name in sorted(test.growth)}
     return entry
@@ -91,13 +94,12 @@ def _test_from(entry: Mapping[str, Any]) -> TestMeasures:
     runs, passes = int(entry["runs"]), int(entry["passes"])
     if not 0 <= passes <= runs or not runs:
         raise ValueError(f"{passes} passes in {runs} runs")
-    peak, lap = entry.get("peak_memory"), entry.get("lap_seconds")
     return TestMeasures(
         runs,
         passes,
-        None if peak is None else _measure_from(peak),
-        None if lap is None else _measure_from(lap),
-        {str(name): _measure_from(measure) for name, measure in entry.get("growth", {}).items()},
+        growth={str(name): _measure_from(measure) for name, measure in entry.get("growth", {}).items()},
+        load=float(entry.get("load", 0.0)),
+        **{name: _measure_from(entry[name]) for name in _MEASURES if name in entry},
     )
 
 

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+import os
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
 from statistics import median
 from typing import Any
 
 from pytest_rlstability.reports.history import Growth, History, spread
 from pytest_rlstability.signals.registry import SIGNALS, signal_class
+from pytest_rlstability.verdicts.leak import WITHIN_LIMIT
 
 FEWEST_LAP_TIMES = 5
 FEWEST_SECONDS = 1.0
@@ -39,6 +41,17 @@ class TestMeasures:
     lap_seconds: Measure | None = None
     growth: Mapping[str, Measure] = field(default_factory=dict)
     """Per lap, by signal; a signal that stood still is there with 0."""
+    lap_cpu_seconds: Measure | None = None
+    load: float = 0.0
+    """Processes that wanted to run, for each processor, when the test ended: above 1 laps wait for their turn."""
+
+
+def load_per_processor() -> float:
+    """The load average of the last minute for each processor; 0 where the system does not say."""
+    try:
+        return os.getloadavg()[0] / (os.cpu_count() or 1)
+    except (AttributeError, OSError):
+        return 0.0
 
 
 class Gatherer:
@@ -47,8 +60,9 @@ class Gatherer:
     ``gatherer = Gatherer()``, ``gatherer.hear(event)`` for each, then ``gatherer.tests["test_env.py::test_step"]``.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, load: Callable[[], float] = load_per_processor) -> None:
         self.tests: dict[str, TestMeasures] = {}
+        self._load = load
         self._open: dict[str, _OpenTest] = {}
 
     def hear(self, event: Mapping[str, Any]) -> None:
@@ -60,7 +74,7 @@ class Gatherer:
         elif kind == "finished":
             test = self._open.pop(name, None) or _OpenTest()
             if event["outcome"] != "skipped":
-                self.tests[name] = test.finish(event)
+                self.tests[name] = replace(test.finish(event), load=self._load())
 
 
 class _OpenTest:
@@ -68,6 +82,7 @@ class _OpenTest:
 
     def __init__(self) -> None:
         self._history = History()
+        self._judged: dict[str, Mapping[str, Any]] | None = None
         self._runs: dict[str, list[float]] = {name: [] for name in _OF_RUNS}
 
     def begin(self) -> None:
@@ -75,6 +90,8 @@ class _OpenTest:
 
     def sample(self, event: Mapping[str, Any]) -> None:
         values = event["values"]
+        if "judged" in event:
+            self._judged = {entry["signal"]: entry for entry in event["judged"] if entry["per"] == "lap"}
         if "run_passed" not in values:
             self._history.hear(event)
             return
@@ -95,12 +112,12 @@ class _OpenTest:
             runs,
             passes,
             Measure(median(peaks), spread(peaks)) if max(peaks) else None,
-            self._lap_seconds(),
+            self._timed(self._runs["run_seconds"] or self._history.lap_seconds()),
             {name: growth for name in self._history.names if (growth := self._growth(name)) is not None},
+            self._timed(self._history.lap_cpu_seconds()),
         )
 
-    def _lap_seconds(self) -> Measure | None:
-        times = self._runs["run_seconds"] or self._history.lap_seconds()
+    def _timed(self, times: list[float]) -> Measure | None:
         together = sum(self._runs["run_seconds"]) or self._history.seconds
         if len(times) < FEWEST_LAP_TIMES or together < FEWEST_SECONDS:
             return None
@@ -112,9 +129,21 @@ class _OpenTest:
         growth = self._history.growth(name)
         if growth is None:
             return None
+        if self._judged is not None and name in SIGNALS:
+            return self._judged_growth(name, growth)
         if abs(growth.per_lap) < _negligible(name, growth):
             return Measure(0.0, growth.error)
         return Measure(growth.per_lap, growth.error)
+
+    def _judged_growth(self, name: str, growth: Growth) -> Measure | None:
+        """The leak check has looked closer: what it calls clean or bounded does not grow, whatever a line fitted
+        through the samples says, and what it could not decide is not known."""
+        assert self._judged is not None
+        entry = self._judged.get(name, {"state": "clean", "reason": "", "slope": 0.0})
+        if entry["state"] == "undecided":
+            return None
+        grows = entry["state"] == "leak" or entry["reason"] == WITHIN_LIMIT
+        return Measure(float(entry["slope"]) if grows else 0.0, growth.error)
 
 
 def _negligible(name: str, growth: Growth) -> float:

@@ -310,7 +310,13 @@ class LeakCheck:
         return max(0.02, elapsed / 50)
 
     def _sample_record(self, elapsed: float, values: Mapping[str, float]) -> dict[str, object]:
-        return {"lap": self.laps, "warmup": self.measured_from, "seconds": round(elapsed, 3), "values": values}
+        return {
+            "lap": self.laps,
+            "warmup": self.measured_from,
+            "seconds": round(elapsed, 3),
+            "cpu_seconds": round(time.process_time(), 3),
+            "values": values,
+        }
 
     def _tell_judgements(self) -> None:
         """Tell what the samples came to: each slope that was found and each limit that was promised."""

@@ -41,6 +41,7 @@ class History:
         self._capacity = capacity
         self._laps: list[float] = []
         self._seconds: list[float] = []
+        self._cpu_seconds: list[float] = []
         self._columns: dict[str, list[float]] = {}
         self._stride = 1
         self._heard = 0
@@ -48,9 +49,10 @@ class History:
 
     def hear(self, sample: Mapping[str, Any]) -> None:
         """Take in a ``sample`` event; one that says nothing of its own clock is dated by the event's."""
-        self.add(float(sample.get("lap", 0)), float(sample.get("seconds", sample["time"])), sample["values"])
+        seconds, cpu = sample.get("seconds", sample["time"]), sample.get("cpu_seconds", math.nan)
+        self.add(float(sample.get("lap", 0)), float(seconds), sample["values"], float(cpu))
 
-    def add(self, lap: float, seconds: float, values: Mapping[str, float]) -> None:
+    def add(self, lap: float, seconds: float, values: Mapping[str, float], cpu_seconds: float = math.nan) -> None:
         kept = self._heard % self._stride == 0
         self._heard += 1
         if not kept or (self._laps and lap <= self._laps[-1]):
@@ -60,6 +62,7 @@ class History:
                 self._columns[name] = [math.nan] * len(self._laps)
         self._laps.append(lap)
         self._seconds.append(seconds)
+        self._cpu_seconds.append(cpu_seconds)
         for name, column in self._columns.items():
             column.append(float(values.get(name, math.nan)))
         self._known.clear()
@@ -68,7 +71,7 @@ class History:
 
     def _thin_out(self) -> None:
         self._stride *= 2
-        for column in (self._laps, self._seconds, *self._columns.values()):
+        for column in (self._laps, self._seconds, self._cpu_seconds, *self._columns.values()):
             del column[1::2]
 
     @property
@@ -82,9 +85,16 @@ class History:
 
     def lap_seconds(self) -> list[float]:
         """Seconds per lap, from each sample to the next; the first third, in which things warm up, is left out."""
+        return self._per_lap(self._seconds)
+
+    def lap_cpu_seconds(self) -> list[float]:
+        """As ``lap_seconds``, of processor time; empty where that was not sampled."""
+        return [seconds for seconds in self._per_lap(self._cpu_seconds) if not math.isnan(seconds)]
+
+    def _per_lap(self, clock: Sequence[float]) -> list[float]:
         first = len(self._laps) // 3
-        moments = list(zip(self._laps[first:], self._seconds[first:], strict=True))
-        return [(seconds - before) / (lap - lap_before) for (lap_before, before), (lap, seconds) in pairwise(moments)]
+        moments = zip(self._laps[first:], clock[first:], strict=True)
+        return [(now - before) / (lap - lap_before) for (lap_before, before), (lap, now) in pairwise(moments)]
 
     def growth(self, name: str) -> Growth | None:
         """How *name* grows, or ``None`` when too few samples have it."""

@@ -27,6 +27,7 @@ FINE = 0.1
 """The share of the resolution that is looked for when laps are cheap: what leaks per episode, in laps of one step."""
 UNHURRIED = 1.5
 """Seconds after which the plain resolution is enough."""
+WITHIN_LIMIT = "grows within its limit"
 STEADY = "grows steadily, but has not been watched for long"
 STEADINESS = 1.5
 """How many times the rises' standard deviation their mean must be: a random walk's are near 0."""
@@ -97,13 +98,13 @@ def judge(laps: Sequence[float], values: Sequence[float], rule: Rule, evidence: 
     envelope = Envelope.of(laps, values)
     if envelope.growth >= rule.smallest and _leaks(laps, values, envelope, rule):
         if envelope.per_lap <= rule.limit:
-            return envelope.judgement("clean", _long_enough(evidence), "grows within its limit")
+            return envelope.judgement("clean", _long_enough(evidence), WITHIN_LIMIT)
         if _ripe(envelope.growth, rule, evidence):
             return envelope.judgement("leak", True, "grew in every stretch and did not slow down")
         return _unripe(envelope, evidence)
     if _still_rising(envelope, rule):
         if 0 < envelope.per_lap <= rule.limit:
-            return envelope.judgement("clean", _long_enough(evidence), "grows within its limit")
+            return envelope.judgement("clean", _long_enough(evidence), WITHIN_LIMIT)
         return _slowing_down(envelope, evidence) or _unclear(envelope, evidence)
     settled = evidence.final or (_long_enough(evidence) and _resolved(envelope, rule, evidence))
     if envelope.stopped_growing(rule):

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from pytest_rlstability.baselines.compare import compare, excess, rate_excess
+from pytest_rlstability.baselines.compare import compare, excess, lap_excess, rate_excess
 from pytest_rlstability.baselines.file import Baseline, BaselineError, load, save
 from pytest_rlstability.baselines.measures import Gatherer, Measure, TestMeasures
 from pytest_rlstability.baselines.scope import covered
@@ -28,7 +28,7 @@ def measured(
     **end: Any,
 ) -> TestMeasures:
     """The measures of one test with these seconds of each lap and these values after it."""
-    gatherer = Gatherer()
+    gatherer = Gatherer(load=lambda: 0.0)
     gatherer.hear(event("started", "t"))
     seconds = 0.0
     for number, lap in enumerate(laps or []):
@@ -91,13 +91,13 @@ def test_what_a_crash_broke_off_is_not_measured() -> None:
 
 
 def test_a_skipped_test_is_not_measured() -> None:
-    gatherer = Gatherer()
+    gatherer = Gatherer(load=lambda: 0.0)
     gatherer.hear(event("finished", "t", outcome="skipped"))
     assert gatherer.tests == {}
 
 
 def test_the_runs_of_a_repeated_test_are_its_pass_rate() -> None:
-    gatherer = Gatherer()
+    gatherer = Gatherer(load=lambda: 0.0)
     for number in range(1, 11):
         gatherer.hear(event("started", "t"))
         values = {"run_passed": float(number != 4), "run_seconds": 2.0 + number / 100, "peak_memory": 4e7 + number}
@@ -216,13 +216,63 @@ def test_noise_is_rarely_called_a_change_and_a_real_one_mostly() -> None:
     assert found >= 950
 
 
+@pytest.mark.parametrize(
+    ("processor_after", "load_after", "expected"),
+    [
+        (0.1, 0.5, "worse"),  # it waits longer, on a machine that has time
+        (0.1, 4.0, "same"),  # it waits longer, on a machine that has none
+        (0.2, 4.0, "worse"),  # it does more, whatever the machine does
+        (None, 4.0, "same"),
+        (None, 0.5, "worse"),
+    ],
+)
+def test_laps_that_wait_on_a_busy_machine_are_not_slower(
+    processor_after: float | None, load_after: float, expected: str
+) -> None:
+    before = TestMeasures(1, 1, lap_seconds=Measure(0.1), lap_cpu_seconds=Measure(0.1), load=0.5)
+    processor = None if processor_after is None else Measure(processor_after)
+    after = TestMeasures(1, 1, lap_seconds=Measure(0.2), lap_cpu_seconds=processor, load=load_after)
+    found = lap_excess(before, after, 0.2)
+    assert ("worse" if found > 0 else "better" if found < 0 else "same") == expected
+    assert (lap_excess(after, before, 0.2) < 0) == (expected == "worse")
+
+
+def leak_checked(state: str, reason: str) -> TestMeasures:
+    gatherer = Gatherer(load=lambda: 0.0)
+    for lap in range(40):
+        values = {"malloc": 1000.0 * lap, "fds": 1.0 * lap}
+        gatherer.hear(event("sample", "t", lap=lap, seconds=lap, cpu_seconds=lap / 2, values=values))
+    entry = {"signal": "malloc", "state": state, "reason": reason, "slope": 990.0, "per": "lap"}
+    gatherer.hear(event("sample", "t", lap=40, seconds=40, values={}, judged=[entry, {**entry, "per": "minute"}]))
+    gatherer.hear(event("finished", "t", outcome="passed", peak_memory=1))
+    return gatherer.tests["t"]
+
+
+@pytest.mark.parametrize(
+    ("state", "reason", "expected"),
+    [
+        ("clean", "does not grow", 0.0),
+        ("bounded", "grows ever more slowly", 0.0),
+        ("clean", "grows within its limit", 990.0),
+        ("leak", "grew in every stretch", 990.0),
+        ("undecided", "", None),
+    ],
+)
+def test_what_the_leak_check_found_is_the_growth(state: str, reason: str, expected: float | None) -> None:
+    test = leak_checked(state, reason)
+    assert (test.growth["malloc"].value if "malloc" in test.growth else None) == expected
+    assert test.growth["fds"].value == 0, "not worth a word to the leak check"
+    assert test.lap_cpu_seconds is not None
+    assert test.lap_cpu_seconds.value == pytest.approx(0.5)
+
+
 # The file
 
 
 def test_what_is_saved_is_loaded(tmp_path: Path) -> None:
     tests = {
         'a.py::t[x"y\\z]': TestMeasures(
-            20, 19, Measure(5e7, 1000), Measure(0.0125, 0.001), {"malloc": Measure(12.5, 0.1)}
+            20, 19, Measure(5e7, 1000), Measure(0.0125, 0.001), {"malloc": Measure(12.5, 0.1)}, Measure(0.01), 0.5
         ),
         "a.py::plain": TestMeasures(1, 0),
     }
