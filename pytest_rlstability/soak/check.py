@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from ..events import Section
+from ..isolation.watch import resident_memory
 from ..leaks.check import LeakCheck, Teller, Watched
 from ..leaks.report import amount
 from ..leaks.series import Series
@@ -63,7 +65,7 @@ class SoakCheck(LeakCheck):
         """What the soak has come to so far."""
         growing = [entry for entry in self.watched if entry.judgement.growing]
         word = self._word()
-        worst = next(iter(self.leaks() or self.undecided()), None) if word else None
+        worst = next(iter(self._convicted() or self.undecided()), None) if word else None
         per_second = growth_per_second(self.memory.laps, self.memory.values)
         laps = pace(self.lap_times.laps, self.lap_times.values)
         limit = self.settings.memory_limit
@@ -143,9 +145,7 @@ class SoakCheck(LeakCheck):
 
     def _sample(self) -> None:
         self._output.trim()
-        resident = next((signal for signal in self._charted if signal.name == "rss"), None)
-        if resident is not None:
-            self.memory.add(self._elapsed, resident.read())
+        self.memory.add(self._elapsed, resident_memory(os.getpid()))
         super()._sample()
 
     def _pause_in_telling(self, elapsed: float) -> float:
@@ -170,9 +170,13 @@ class SoakCheck(LeakCheck):
     def _word(self) -> str:
         if self._soaked_for is None and self._elapsed < EARLY * self.duration:
             return ""
-        if self.leaks():
+        if self._convicted():
             return "LEAK"
         return "undecided" if self.undecided() else "clean"
+
+    def _convicted(self) -> list[Watched]:
+        """What leaks; what other processes could have made grow only once that was ruled out, at the end."""
+        return [entry for entry in self.leaks() if self._soaked_for is not None or not entry.signal.foreign]
 
 
 def check_for(settings: LeakSettings, *, tell: Teller | None = None, extra: Sequence[Watched] = ()) -> LeakCheck:

@@ -47,16 +47,10 @@ class Reading(Signal):
         return self._value()
 
 
-class Resident(Reading):
-    name = "rss"
-    title = "resident memory"
-    unit = "bytes"
-    judged = False
-
-
 @pytest.fixture
 def world(monkeypatch: pytest.MonkeyPatch) -> World:
     monkeypatch.setattr(gc, "collect", lambda: 0)  # thousands of samples, none of them about real memory
+    monkeypatch.setattr(soaks, "resident_memory", lambda pid: 1e8)
     return World()
 
 
@@ -174,8 +168,8 @@ def test_slower_laps_and_memory_that_runs_out_are_told(monkeypatch: pytest.Monke
     def lap() -> None:
         world.now += 0.012 if world.now < HOUR / 2 else 0.019
 
-    resident = Resident(lambda: 500 * MIB + world.now / 100 * MIB)
-    check = soak(monkeypatch, world, lap, Reading(lambda: 1.0), resident, duration=HOUR, memory_limit=2**30)
+    monkeypatch.setattr(soaks, "resident_memory", lambda pid: 500 * MIB + world.now / 100 * MIB)
+    check = soak(monkeypatch, world, lap, Reading(lambda: 1.0), duration=HOUR, memory_limit=2**30)
     state = check.state()
     assert state.hours_to_limit == pytest.approx(10, rel=0.02)
     _, pace, memory = state.lines()
@@ -198,9 +192,24 @@ def test_what_a_soak_keeps_does_not_grow_with_it(monkeypatch: pytest.MonkeyPatch
 
     tracemalloc.start()
     try:
-        check = soak(monkeypatch, world, lap, Reading(lambda: 7.0), Resident(lambda: 1e8), duration=15000)
+        check = soak(monkeypatch, world, lap, Reading(lambda: 7.0), duration=15000)
     finally:
         tracemalloc.stop()
     assert len(check.memory) > 256
     assert all(len(series) <= 512 for series in (check.memory, check.lap_times, check.watched[0].series))
     assert kept[1] - kept[0] < 2000, "800 samples more"
+
+
+def test_what_others_may_have_made_grow_is_no_verdict_before_it_was_ruled_out(
+    monkeypatch: pytest.MonkeyPatch, world: World
+) -> None:
+    def sleep(seconds: float) -> None:
+        world.now += seconds
+
+    monkeypatch.setattr(checks.time, "sleep", sleep)
+    signal = Reading(lambda: world.now)
+    signal.foreign = True
+    check = soak(monkeypatch, world, lap_of(world, 0.1), signal, duration=100)
+    assert check.watched[0].dismissed
+    assert {sample["soak"]["verdict"] for sample in world.samples} == {"", "clean"}
+    assert check.state().verdict == "clean"
