@@ -41,7 +41,7 @@ def run(arguments: argparse.Namespace) -> int:
         lines = "1 damaged line" if damaged.damaged == 1 else f"{damaged.damaged} damaged lines"
         print(f"{damaged.source}: {lines} left out", file=sys.stderr)
     tests = sum(len(run.tests) for run in runs)
-    print(f"report written to {arguments.output} ({tests:,} tests)")
+    print(f"report written to {arguments.output} ({'1 test' if tests == 1 else f'{tests:,} tests'})")
     return 0
 
 

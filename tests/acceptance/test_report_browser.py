@@ -101,6 +101,22 @@ def test_the_chart_shows_warm_up_slope_limits_and_baseline(browser, page):
     assert browser.complaints == []
 
 
+def test_a_long_course_is_a_band_that_reaches_its_peak(browser, tmp_path):
+    log = Log()
+    log.started("t.py::test_soaks")
+    for lap in range(5000):
+        value = 9 * 2**20 if lap == 3210 else 2**20 + lap % 2
+        log.tell("sample", "t.py::test_soaks", lap=lap, seconds=lap, values={"rss": value})
+    write_page(tmp_path / "run.html", read_runs([log.write(tmp_path / "run.jsonl")]))
+    browser.open(tmp_path / "run.html")
+    browser.evaluate("document.querySelector('.test > summary').click()")
+    browser.wait_for("document.querySelector('.chart .main-svg') !== null")
+    lowest, highest = browser.evaluate("document.querySelector('.chart').data.map((trace) => Math.max(...trace.y))")[:2]
+    assert (lowest, highest) == (pytest.approx(1, abs=0.01), 9)
+    assert browser.evaluate("document.querySelector('.chart').data[1].x.length") < 1024
+    assert browser.complaints == []
+
+
 def test_dark_and_light_follow_the_reader(browser, page):
     browser.open(page, dark=True)
     browser.evaluate(OPEN_LEAK)

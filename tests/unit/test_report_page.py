@@ -6,6 +6,7 @@ import json
 import re
 from html.parser import HTMLParser
 from importlib.util import find_spec
+from pathlib import Path
 
 import pytest
 from report_logs import HOSTILE, Log
@@ -273,3 +274,18 @@ def test_without_plotly_both_say_what_to_install(tmp_path, capsys, monkeypatch, 
     monkeypatch.setattr(html, "path_option", lambda config, name: "out.html")
     with pytest.raises(pytest.UsageError, match=re.escape("pip install 'pytest-rlstability[report]'")):
         html.open_report(pytestconfig)
+
+
+@needs_plotly
+def test_the_commands_in_the_docs_do_what_they_say(tmp_path, monkeypatch, capsys):
+    text = (Path(__file__).parents[2] / "docs" / "report.md").read_text(encoding="utf-8")
+    lines = [line.split()[1:] for line in text.splitlines() if line.startswith("rlstability report")]
+    assert len(lines) == 3
+    monkeypatch.chdir(tmp_path)
+    for words in lines:
+        for name in (word for word in words if word.endswith(".jsonl")):
+            log = Log(name)
+            log.test("t.py::test_it")
+            log.write(tmp_path / name)
+        assert commands.main(words) == 0, capsys.readouterr().err
+        assert (tmp_path / words[-1]).stat().st_size > 1_000_000

@@ -74,6 +74,25 @@ const charts = (() => {
     return { type: "scatter", mode: "lines", x, y, yaxis, name, line: look, connectgaps: true, ...more };
   }
 
+  function plainLine(x, y, yaxis, name, color, more) {
+    const few = x.length <= 60 ? { mode: "lines+markers", marker: { size: 4 } } : {};
+    return [line(x, y, yaxis, name, { color, width: 1.8 }, { ...more, ...few })];
+  }
+
+  const isThinned = (course) => course.samples > 1.5 * course.lap.length;
+
+  // Two rows stand for a stretch of samples, the lowest and the highest: what lies between is filled.
+  function band(x, y, yaxis, name, color, more) {
+    const pairs = x.map((_, row) => row).filter((row) => row % 2 === 0 && row + 1 < x.length && y[row] !== null);
+    const middle = pairs.map((row) => (x[row] + x[row + 1]) / 2);
+    const edge = (pick) => pairs.map((row) => pick(y[row], y[row + 1]));
+    const look = { color, width: 1.2 };
+    return [
+      line(middle, edge(Math.min), yaxis, `${name}, lowest`, look, { showlegend: false }),
+      line(middle, edge(Math.max), yaxis, name, look, { ...more, fill: "tonexty", fillcolor: `${color}38` }),
+    ];
+  }
+
   // The fitted slope and the promised limits of one signal, from where measuring began.
   function promises(entry, course, x, scale, yaxis, theme, slopeText, label, more) {
     const clock = entry.per === "minute" ? course.seconds.map((second) => second / 60) : course.lap;
@@ -123,9 +142,7 @@ const charts = (() => {
         const legend = { showlegend: !alone };
         if (course.columns[name]) {
           const y = scale.apply(course.columns[name]);
-          const look = { color: colour, width: 1.8 };
-          const few = course.lap.length <= 60 ? { mode: "lines+markers", marker: { size: 4 } } : {};
-          traces.push(line(x.values, y, `y${suffix}`, label, look, { ...legend, ...few }));
+          traces.push(...(isThinned(course) ? band : plainLine)(x.values, y, `y${suffix}`, label, colour, legend));
         }
         if (before?.columns[name]) {
           const then = axis === "lap" ? before.lap : before.seconds.map((second) => second / x.size);

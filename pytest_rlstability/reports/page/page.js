@@ -37,7 +37,8 @@ function timeText(seconds) {
   if (seconds < 0.0995) return `${+(seconds * 1e3).toPrecision(3)} ms`;
   if (seconds < 99.5) return `${+seconds.toPrecision(3)} s`;
   const minutes = Math.round(seconds / 60);
-  return minutes < 60 ? `${minutes} min` : `${Math.floor(minutes / 60)} h ${minutes % 60} min`;
+  const hours = `${Math.floor(minutes / 60)} h`;
+  return minutes < 60 ? `${minutes} min` : minutes % 60 ? `${hours} ${minutes % 60} min` : hours;
 }
 
 const numberText = (value) => (Math.abs(value) >= 100 ? Math.round(value) : +value.toPrecision(3)).toLocaleString("en");
@@ -318,8 +319,8 @@ const list = new List(find("list"));
 function refresh() {
   const tests = wanted();
   list.show(tests);
-  const all = data.tests.length.toLocaleString("en");
-  find("count").textContent = tests.length === data.tests.length ? `${all} tests` : `${tests.length.toLocaleString("en")} of ${all} tests`;
+  const all = `${data.tests.length.toLocaleString("en")} ${data.tests.length === 1 ? "test" : "tests"}`;
+  find("count").textContent = tests.length === data.tests.length ? all : `${tests.length.toLocaleString("en")} of ${all}`;
 }
 
 function toggles(place, names, dress, click) {
