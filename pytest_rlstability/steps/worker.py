@@ -77,48 +77,38 @@ def _carry_out(directory: str) -> None:
     # The directory of this file must not lend its modules' names to the step.
     sys.path[:] = [entry for entry in sys.path if entry != os.path.dirname(os.path.abspath(__file__))]
     sys.path += job["search_path"]
-    let_go = _hold_crashes(stack, directory) if job["evidence"] else _write_stacks(stack)
+    if job["evidence"]:
+        _hold_crashes(directory)
+    faulthandler.enable(stack)
     if STACKS_SIGNALS:
         _write_stacks_when_asked(stack)
     else:
         faulthandler.dump_traceback_later(max(0.1, job["timeout"] - STACK_GRACE), file=stack)
     _write_record(files.result, _attempt(job, files))
-    let_go()
 
 
-def _write_stacks(stack: int) -> Callable[[], None]:
-    faulthandler.enable(stack)
-    return lambda: None
-
-
-def _hold_crashes(stack: int, directory: str) -> Callable[[], None]:
-    """Hold a crashed thread where it failed, so that its native stack can be read; what is returned ends that.
+def _hold_crashes(directory: str) -> None:
+    """Hold a crashed thread where it failed, so that its native stack can be read; also while the interpreter ends.
 
     A forked worker is not held, whoever waits for it must see it die, and its stacks go to a file of its own.
     """
     from pytest_rlstability.isolation import kernel
 
-    def die_with_stacks_in(descriptor: int) -> None:
+    def in_fork() -> None:
         # Off first: faulthandler installs its handlers only when it believes that they are not there.
         faulthandler.disable()
         kernel.default_fatal_signals()
-        faulthandler.enable(descriptor)
-
-    def in_fork() -> None:
-        path = os.path.join(directory, f"{os.getpid()}.fault")
         with contextlib.suppress(OSError):
-            descriptor = os.open(path, _APPEND)
-            die_with_stacks_in(descriptor)
+            descriptor = os.open(os.path.join(directory, f"{os.getpid()}.fault"), _APPEND)
+            faulthandler.enable(descriptor)
             _write_stacks_when_asked(descriptor)
 
     kernel.die_with_parent()
     kernel.allow_tracing()
     faulthandler.disable()
     kernel.hold_on_fatal_signals()
-    faulthandler.enable(stack)
     if hasattr(os, "register_at_fork"):
         os.register_at_fork(after_in_child=in_fork)
-    return functools.partial(die_with_stacks_in, stack)
 
 
 def _write_stacks_when_asked(descriptor: int) -> None:

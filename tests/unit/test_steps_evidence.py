@@ -41,9 +41,18 @@ def test_crash_in_a_thread_is_held() -> None:
 
 
 @linux
-def test_crash_at_exit_is_not_held_beyond_the_end() -> None:
-    outcome = run_step(Step("late", code="import atexit, os; atexit.register(os.abort)", evidence=True))
+@pytest.mark.parametrize(
+    "code",
+    [
+        "import atexit, os; atexit.register(os.abort)",
+        "import os, sys\nclass Late:\n    def __del__(self, die=os.abort):\n        die()\nsys.late = Late()",
+    ],
+    ids=["in an exit callback", "in a destructor, when faulthandler has left"],
+)
+def test_crash_while_the_interpreter_ends(code: str) -> None:
+    outcome = run_step(Step("late", code=code, evidence=True))
     assert (outcome.ending, outcome.signal) == ("crash", "SIGABRT")
+    assert outcome.native
 
 
 @linux
@@ -64,7 +73,7 @@ def test_stacks_of_workers_of_a_step_that_hangs() -> None:
         "import os, time\ndef idle():\n    time.sleep(600)\n"
         "pid = os.fork()\nif pid == 0:\n    idle()\nos.waitpid(pid, 0)"
     )
-    outcome = run_step(Step("stuck", code=code, evidence=True, timeout=3.0))
+    outcome = run_step(Step("stuck", code=code, evidence=True, timeout=5.0))
     assert outcome.ending == "hang"
     assert "idle" in outcome.workers
 
