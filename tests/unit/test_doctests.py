@@ -16,6 +16,8 @@ import pytest
         "evidence.stacks",
         "evidence.native",
         "verdicts.crash",
+        "reports.page_text",
+        "reports.page_file",
         "verdicts.sequential",
         "isolation.repeater",
         "steps.runner",
