@@ -75,8 +75,12 @@ def progress_line(test: str, note: Mapping[str, Any]) -> str:
         f"{format_duration(min(note['seconds'], state.duration))} of {format_duration(state.duration)}",
         f"{format_duration(left)} left",
         f"lap {note['laps']}",
-        f"{note['laps_per_second']:.3g}/s",
+        f"{_rate(note['laps_per_second'])}/s",
         memory,
         state.so_far(),
     ]
     return f"soak {test}: {', '.join(parts)}"
+
+
+def _rate(number: float) -> str:
+    return f"{number:.0f}" if number >= 100 else f"{number:.3g}"

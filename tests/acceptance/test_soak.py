@@ -92,20 +92,20 @@ SOAKS = """
             for lap in rl_laps:
                 time.sleep(0.002)
                 KEPT.append(bytes(20_000))
-                if lap == 300:
+                if lap == 150:
                     ctypes.string_at(0)
 
     @pytest.mark.rl_soak
     @pytest.mark.rl_no_stall(after="6s")
     def test_stall(rl_laps):
         for lap in rl_laps:
-            time.sleep(0.002 if lap < 200 else 60)
+            time.sleep(0.002 if lap < 100 else 60)
 
     @pytest.mark.rl_soak
     def test_raises(rl_laps):
         for lap in rl_laps:
             time.sleep(0.002)
-            assert lap < 200
+            assert lap < 100
 """
 
 
@@ -159,13 +159,13 @@ def check_growth_has_a_forecast(soaked: Outcome) -> None:
 
 
 def check_a_crash_and_a_stall_tell_lap_stage_and_memory(soaked: Outcome) -> None:
-    assert soaked.messages["test_crash"] == "CRASH: SIGSEGV in call, stage 'train', lap 300"
-    assert re.match(r"STALL: blocked, no progress for .* in call, lap 200", soaked.messages["test_stall"])
+    assert soaked.messages["test_crash"] == "CRASH: SIGSEGV in call, stage 'train', lap 150"
+    assert re.match(r"STALL: blocked, no progress for .* in call, lap 100", soaked.messages["test_stall"])
     for test in ("test_crash", "test_stall"):
         memory = soaked.details[test].partition("Memory:\n")[2].splitlines()
         assert re.match(r"  [\d.]+ MiB [▁-█]+ [\d.]+ MiB resident", memory[0])
         assert re.match(r"  after +[\d.]+ m?s  lap +\d+ +[\d.]+ MiB", memory[3])
-    assert "Memory until lap 200" in soaked.text, "an exception has the history too"
+    assert "Memory until lap 100" in soaked.text, "an exception has the history too"
 
 
 def check_every_soak_has_a_closing_line(soaked: Outcome) -> None:
