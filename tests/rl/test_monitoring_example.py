@@ -64,6 +64,22 @@ def test_labels_asked_for_are_those_there_are() -> None:
     assert labels <= {"test", "signal", "by", "type", "word", "name", "outcome"}
 
 
+def test_body_counts_and_growth_have_a_warning_and_a_critical_limit() -> None:
+    yaml = pytest.importorskip("yaml")
+    rules = [
+        rule for group in yaml.safe_load((MONITORING / "alerts.yml").read_text())["groups"] for rule in group["rules"]
+    ]
+    for name in ("RLStabilityFoodBodies", "RLStabilityBodiesGrow", "RLStabilityMemoryGrows"):
+        limits = {
+            rule["labels"]["severity"]: float(rule["expr"].rpartition(">")[2])
+            for rule in rules
+            if rule["alert"] == name
+        }
+        assert set(limits) == {"warning", "critical"}
+        assert limits["warning"] < limits["critical"]
+    assert all("summary" in rule["annotations"] for rule in rules)
+
+
 @pytest.mark.parametrize(
     "words",
     [["check", "rules", "alerts.yml"], ["test", "rules", "alerts_test.yml"], ["check", "config", "prometheus.yml"]],
