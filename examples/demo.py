@@ -20,6 +20,7 @@ from pathlib import Path
 
 EXAMPLES = Path(__file__).resolve().parent
 PAGE = Path("rlstability-demo.html")
+WORDS = ("CRASH:", "LEAK:", "STALL:", "FLAKY:")
 
 
 @dataclass(frozen=True)
@@ -90,11 +91,9 @@ class Result:
 
     @property
     def headline(self) -> str:
-        """The failure in a line or two: its first line, and for a verdict the place."""
-        lines = self.text.splitlines()
-        first = next((line for line in lines if line.strip()), "")
-        place = next((line.strip() for line in lines[1:3] if line.startswith("  at ")), "")
-        return f"{first.strip()} {place}".strip()
+        """The failure in a few lines: its first, and of a verdict what directly follows it."""
+        first, *rest = [line.strip() for line in self.text.split("\n\n")[0].splitlines() if line.strip()]
+        return "\n".join([first, *(line for line in rest if line != first)][: 3 if first.startswith(WORDS) else 1])
 
 
 def run(story: Story, directory: Path) -> list[Result]:
@@ -126,12 +125,16 @@ def tell(story: Story, results: list[Result]) -> bool:
         good &= caught or result.outcome == "skipped"
         word = "caught" if caught else "skipped" if result.outcome == "skipped" else "NOT CAUGHT"
         print(f"  {word:<8} {result.name}")
-        print(textwrap.fill(result.headline[:400], 118, initial_indent=" " * 11, subsequent_indent=" " * 11))
+        for line in result.headline.splitlines():
+            print(textwrap.fill(line[:400], 118, initial_indent=" " * 11, subsequent_indent=" " * 11))
     missing = story.faults.keys() - {result.name for result in results}
     mended = [result for result in results if not result.faulty]
     broken = [result.name for result in mended if result.outcome not in ("passed", "skipped")]
     passing = sum(result.outcome == "passed" for result in mended)
-    print(f"  mended   {passing} tests pass" + (f"; these do not: {', '.join(broken)}" if broken else ""))
+    print(
+        f"  mended   {passing} {'test passes' if passing == 1 else 'tests pass'}"
+        + (f"; these do not: {', '.join(broken)}" if broken else "")
+    )
     if missing:
         print(f"  did not run: {', '.join(sorted(missing))}")
     return good and not missing and not broken and passing > 0
