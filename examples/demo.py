@@ -9,6 +9,7 @@ Exits 0 when each fault was caught for the reason given here, and 1 otherwise.
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 import tempfile
@@ -21,6 +22,7 @@ from pathlib import Path
 EXAMPLES = Path(__file__).resolve().parent
 PAGE = Path("rlstability-demo.html")
 WORDS = ("CRASH:", "LEAK:", "STALL:", "FLAKY:")
+_PLACE = re.compile(r"\.py:\d+")
 
 
 @dataclass(frozen=True)
@@ -91,9 +93,11 @@ class Result:
 
     @property
     def headline(self) -> str:
-        """The failure in a few lines: its first, and of a verdict what directly follows it."""
-        first, *rest = [line.strip() for line in self.text.split("\n\n")[0].splitlines() if line.strip()]
-        return "\n".join([first, *(line for line in rest if line != first)][: 3 if first.startswith(WORDS) else 1])
+        """The failure in a line or two: what happened, and where."""
+        lines = [line.strip() for line in self.text.splitlines() if line.strip()]
+        if not lines or _PLACE.search(lines[0]) or not lines[0].startswith(WORDS):
+            return "\n".join(lines[:1])
+        return "\n".join([lines[0], *[line for line in lines if _PLACE.search(line)][:1]])
 
 
 def run(story: Story, directory: Path) -> list[Result]:
@@ -131,10 +135,8 @@ def tell(story: Story, results: list[Result]) -> bool:
     mended = [result for result in results if not result.faulty]
     broken = [result.name for result in mended if result.outcome not in ("passed", "skipped")]
     passing = sum(result.outcome == "passed" for result in mended)
-    print(
-        f"  mended   {passing} {'test passes' if passing == 1 else 'tests pass'}"
-        + (f"; these do not: {', '.join(broken)}" if broken else "")
-    )
+    trouble = f"; these do not: {', '.join(broken)}" if broken else ""
+    print(f"  mended   {passing} {'test passes' if passing == 1 else 'tests pass'}{trouble}")
     if missing:
         print(f"  did not run: {', '.join(sorted(missing))}")
     return good and not missing and not broken and passing > 0
