@@ -124,7 +124,7 @@ function signalTable(test) {
     unmoved.length ? make("p", { class: "quiet" }, `Never moved: ${unmoved.join(", ")}.`) : null);
 }
 
-const drawn = new Map();
+const drawn = new WeakMap();
 const nearby = new IntersectionObserver((entries) => {
   for (const entry of entries) if (entry.isIntersecting) drawn.get(entry.target)?.();
 }, { rootMargin: "300px" });
@@ -247,6 +247,7 @@ class List {
   show(tests) {
     this.watch.disconnect();
     this.chunks.clear();
+    this.place.querySelectorAll(".js-plotly-plot").forEach((chart) => Plotly.purge(chart));
     const chunks = [];
     for (let start = 0; start < tests.length; start += CHUNK) {
       const chunk = make("div", { role: "presentation" });
@@ -433,7 +434,7 @@ function followLink() {
 }
 
 function redraw(more) {
-  for (const [place, draw] of drawn) if (place.isConnected && (more || place.childElementCount)) draw(more);
+  for (const place of document.querySelectorAll(".chart")) if (more || place.childElementCount) drawn.get(place)(more);
 }
 
 function preparePrint() {
