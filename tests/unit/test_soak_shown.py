@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
+import re
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
@@ -16,6 +19,7 @@ from pytest_rlstability.reports.live_line import LiveLine, live_line
 from pytest_rlstability.reports.soaks import SoakBook
 from pytest_rlstability.signals.registry import SIGNALS
 from pytest_rlstability.soak.check import LONGEST_INTERVAL
+from pytest_rlstability.soak.output import MOST_BYTES, CapturedOutput
 from pytest_rlstability.soak.progress import progress_line
 from pytest_rlstability.soak.state import SoakState
 from pytest_rlstability.soak.thinning import SampleBudget, Thinning
@@ -81,6 +85,11 @@ def test_the_log_is_written_by_the_budget(tmp_path: Path, monkeypatch: pytest.Mo
     lines = (tmp_path / "log").read_text().splitlines()
     assert 100 < len(lines) < 250
     assert json.loads(lines[-1])["event"] == "finished"
+
+
+@pytest.mark.parametrize("workers", [1, 8])
+def test_soaks_of_a_week_need_less_than_a_third_of_that(workers: int) -> None:
+    assert workers * kept(WEEK, workers) * logged_line(WEEK) < 16 * MEGABYTE
 
 
 def test_an_hour_and_a_night_have_enough_samples_for_a_chart() -> None:
@@ -229,3 +238,35 @@ def test_a_soak_that_is_cut_short_is_told_once() -> None:
         "soak test_done: 60 s of 60 s, 9 laps",
         "soak test_cut: interrupted, clean so far; 5 h of 8 h, 70 laps; memory 512.0 MiB",
     ]
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
+def test_captured_output_is_cut_to_its_beginning_and_its_newest_part(tmp_path: Path) -> None:
+    path = tmp_path / "rlstability-x" / "7.out"
+    path.parent.mkdir()
+    with open(path, "w+b", buffering=0) as captured:
+        output, copy = CapturedOutput((captured.fileno(),)), os.dup(captured.fileno())
+        try:
+            os.write(copy, b"first\n")
+            output.trim()
+            assert path.read_bytes() == b"first\n"
+            for number in range(60):
+                os.write(copy, b"%d" % number + b"x" * MEGABYTE)
+                output.trim()
+            os.write(copy, b"last\n")
+        finally:
+            os.close(copy)
+    text = path.read_bytes()
+    assert text.startswith(b"first\n0xxx")
+    assert text.endswith(b"xlast\n")
+    assert len(text) <= MOST_BYTES + MEGABYTE
+    assert sum(int(count.replace(b",", b"")) for count in re.findall(rb"\[\.\.\. ([\d,]+) bytes", text)) > 50 * MEGABYTE
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
+def test_output_that_is_not_captured_is_left_alone(tmp_path: Path) -> None:
+    with open(tmp_path / "users.log", "w+b", buffering=0) as users:
+        output = CapturedOutput((users.fileno(),))
+        users.write(b"x" * (MOST_BYTES + 1))
+        output.trim()
+    assert (tmp_path / "users.log").stat().st_size == MOST_BYTES + 1
