@@ -129,7 +129,7 @@ def run_step(step: Step) -> Outcome:
         seconds = time.monotonic() - started
         ended = _ending(step.name, files, process.returncode, timed_out, evidence)
         return replace(
-            ended, stdout=_tail(files.stdout), stderr=_tail(files.stderr), seconds=seconds, native=evidence.native,
+            ended, stdout=evidence.output_of(files.stdout), stderr=evidence.output_of(files.stderr), seconds=seconds, native=evidence.native,
             workers=evidence.workers or _workers_last_words(files), stages=_stages(files),
         )  # fmt: skip
 
@@ -170,6 +170,10 @@ class _Evidence:
     held_by: str = ""
     native: str = ""
     workers: str = ""
+    output: dict[str, str] = field(default_factory=dict)
+
+    def output_of(self, path: str) -> str:
+        return (self.output.get(path, "") + _tail(path))[-_TAIL:]
 
 
 def _write_job(step: Step, files: StepFiles) -> None:
@@ -235,7 +239,7 @@ def _wait(process: subprocess.Popen[bytes], step: Step, files: StepFiles, eviden
             process.wait(min(left, _LOOK_EVERY))
             return False
         except subprocess.TimeoutExpired:
-            _bound_output(files)
+            _bound_output(files, evidence.output)
         if step.evidence and (held_by := _held_by(process.pid)):
             evidence.held_by = held_by
             evidence.native = _native_stack(process.pid)
@@ -249,10 +253,14 @@ def _wait(process: subprocess.Popen[bytes], step: Step, files: StepFiles, eviden
     return True
 
 
-def _bound_output(files: StepFiles) -> None:
-    """A step that prints without end must not fill the disk; the files are appended to, so they start anew."""
+def _bound_output(files: StepFiles, kept: dict[str, str]) -> None:
+    """A step that prints without end must not fill the disk; the files are appended to, so they start anew.
+
+    Their last lines are *kept*: they may have been the step's last words.
+    """
     for path in (files.stdout, files.stderr):
         if os.path.getsize(path) > _MOST_OUTPUT:
+            kept[path] = _tail(path)
             os.truncate(path, 0)
 
 
