@@ -129,7 +129,8 @@ def run_step(step: Step) -> Outcome:
         seconds = time.monotonic() - started
         ended = _ending(step.name, files, process.returncode, timed_out, evidence)
         return replace(
-            ended, stdout=evidence.output_of(files.stdout), stderr=evidence.output_of(files.stderr), seconds=seconds, native=evidence.native,
+            ended, stdout=evidence.output_of(files.stdout), stderr=evidence.output_of(files.stderr),
+            seconds=seconds, native=evidence.native,
             workers=evidence.workers or _workers_last_words(files), stages=_stages(files),
         )  # fmt: skip
 
