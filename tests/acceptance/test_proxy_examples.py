@@ -1,4 +1,4 @@
-"""The game-server example does what its files say: before, each test fails in its own way; after, none does."""
+"""The game-server example with the checks off: the mended client passes as an ordinary test."""
 
 from __future__ import annotations
 
@@ -19,23 +19,6 @@ def run_pytest(*arguments: str) -> subprocess.CompletedProcess[str]:
     environment = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST_")}
     command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", *arguments]
     return subprocess.run(command, cwd=EXAMPLE, env=environment, capture_output=True, text=True, timeout=300)
-
-
-def test_before_each_fails_in_its_own_way() -> None:
-    result = run_pytest("--rl-stability", "test_http_env_faulty.py")
-    assert result.returncode == 1, result.stdout
-    assert "ChunkedEncodingError" in result.stdout
-    assert "Connection reset by peer" in result.stdout
-    assert "AssertionError: the client made 20 steps, the server applied 26" in result.stdout
-    assert "AssertionError: the game loop stands still" in result.stdout
-    assert "test_a_server_that_falls_silent - STALL: " in result.stdout
-    assert "4 failed" in result.stdout
-
-
-def test_after_none_does() -> None:
-    result = run_pytest("--rl-stability", "test_http_env_mended.py")
-    assert result.returncode == 0, result.stdout
-    assert "10 passed" in result.stdout
 
 
 def test_after_none_does_with_the_checks_off() -> None:
