@@ -295,6 +295,20 @@ def test_a_diff_of_two_files_is_the_measures_that_changed(tmp_path: Path) -> Non
     ]
 
 
+def test_a_file_is_replaced_whole_or_not_at_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "base.json"
+    save(path, Baseline({"t": TestMeasures(1, 1)}, "before"))
+
+    def fail(*paths: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("os.replace", fail)
+    with pytest.raises(OSError, match="No space left"):
+        save(path, Baseline({}, "after"))
+    assert load(path).machine == "before"
+    assert list(tmp_path.iterdir()) == [path]
+
+
 def good_file() -> dict[str, Any]:
     entry = {"runs": 1, "passes": 1, "peak_memory": {"value": 1, "spread": 0}}
     return {"kind": "rl-stability baseline", "schema": 1, "saved": "then", "machine": "", "tests": {"t": entry}}
