@@ -10,7 +10,7 @@ import pytest
 from pytest_rlstability.beacon import is_test_process
 from pytest_rlstability.isolation.watch import HardLimit, Watch
 from pytest_rlstability.options import settings_of
-from pytest_rlstability.soak.settings import soak_of
+from pytest_rlstability.soak.settings import soak_of, time_for_holders
 
 _GRACE = 1.0
 
@@ -34,7 +34,7 @@ def _soak_time(item: pytest.Item) -> float:
     """What a soak is asked to take comes on top of its timeout: one that is meant for every test would end it."""
     settings = settings_of(item.config)
     soak = soak_of(item, settings)
-    return 0.0 if soak is None else soak.duration + settings.leak_budget
+    return 0.0 if soak is None else soak.duration + time_for_holders(soak.duration, settings.leak_budget)
 
 
 def uses_alarm(item: pytest.Item) -> bool:

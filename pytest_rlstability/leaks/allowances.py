@@ -24,6 +24,10 @@ class Allowance:
         """malloc bytes it has kept so far: exact, taken off what was measured."""
         return 0.0
 
+    def keeps(self, container: object) -> bool:
+        """Whether *container* is where it keeps them: that one grows, and is not to blame."""
+        return False
+
     def close(self) -> None:
         """Undo what counting needed."""
 
@@ -49,12 +53,17 @@ class MonitorEpisodes(Allowance):
         return self._blocks
 
     def heap_bytes(self) -> float:
-        lists = [
+        return float(sum(size for size in map(sys.getsizeof, self._lists()) if size > self._LARGEST_BLOCK))
+
+    def keeps(self, container: object) -> bool:
+        return any(container is kept for kept in self._lists())
+
+    def _lists(self) -> list[list[Any]]:
+        return [
             kept
             for monitor in self._monitors
             for kept in (monitor.episode_returns, monitor.episode_lengths, monitor.episode_times)
         ]
-        return float(sum(size for size in map(sys.getsizeof, lists) if size > self._LARGEST_BLOCK))
 
 
 def open_allowances() -> list[Allowance]:

@@ -138,6 +138,7 @@ class Window:
 
 def _watch_window(check: LeakCheck, laps: int) -> Generator[int, None, Window]:
     grown = yield from _watch_containers(_laps_for(check, laps, slowdown=3))
+    grown = [grower for grower in grown if not any(known.keeps(grower.container) for known in check.allowances)]
     gc.collect()
     gc.freeze()
     already_tracing = tracemalloc.is_tracing()

@@ -18,6 +18,7 @@ from ..verdicts.leak import FEWEST_SAMPLES, Rule
 from .forecast import growth_per_second, hours_until, pace
 from .memory_room import memory_room
 from .output import CapturedOutput
+from .settings import time_for_holders
 from .state import SoakState
 
 SAMPLING_SHARE = 0.02
@@ -54,9 +55,9 @@ class SoakCheck(LeakCheck):
 
     @property
     def seconds_left(self) -> float:
-        """For finding out who holds what leaked: that comes on top of the soak."""
+        """For finding out who holds what leaked: that comes on top of the soak, and grows with it."""
         spent = 0.0 if self._soaked_for is None else self._elapsed - self._soaked_for
-        return self.settings.budget - spent
+        return time_for_holders(self.duration, self.settings.budget) - spent
 
     def sections(self) -> list[Section]:
         return [("soak", "\n".join(self.state().lines()))]

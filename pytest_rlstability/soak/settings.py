@@ -7,6 +7,19 @@ import pytest
 from ..markers import Soak, read_marker
 from ..options import Settings
 
+_HOLDERS_SHARE = 0.05
+_LONGEST_FOR_HOLDERS = 600.0
+
+
+def time_for_holders(duration: float, leak_budget: float) -> float:
+    """Seconds after a soak of *duration* in which the holder of what leaked is looked for: after a night without the
+    right name it would be a pity to be in a hurry.
+
+    >>> time_for_holders(60, 30), time_for_holders(8 * 3600, 30)
+    (30, 600.0)
+    """
+    return max(leak_budget, min(_HOLDERS_SHARE * duration, _LONGEST_FOR_HOLDERS))
+
 
 def soak_of(item: pytest.Item, settings: Settings) -> Soak | None:
     """The soak that *item* is in this run, or None. What ``--rl-soak`` says comes before the marker's duration.

@@ -24,7 +24,7 @@ def noisy(values: list[float], share: float, seed: int) -> list[float]:
     return [value * (1 + share * abs(generator.gauss(0, 1)) + 5 * (generator.random() < 0.05)) for value in values]
 
 
-@pytest.mark.parametrize("name", ["forecast", "thinning", "progress"])
+@pytest.mark.parametrize("name", ["forecast", "thinning", "progress", "settings"])
 def test_docstring_examples(name: str) -> None:
     result = doctest.testmod(import_module(f"pytest_rlstability.soak.{name}"))
     assert result.failed == 0
