@@ -206,7 +206,7 @@ def test_nothing_a_test_said_becomes_part_of_the_page(tmp_path):
     text = page.read_text()
     found = Scripts(text)
     assert "img" not in found.elements
-    assert found.elements.count("script") == 4
+    assert found.elements.count("script") == 5
     data = json.loads(found.scripts["data"])
     assert data["tests"][0]["id"] == HOSTILE
     assert data["tests"][1]["id"] == "t.py::test_it[<!-- \ud800 \u2028 &amp; {{data}}]"

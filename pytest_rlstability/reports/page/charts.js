@@ -74,104 +74,109 @@ const charts = (() => {
     return { type: "scatter", mode: "lines", x, y, yaxis, name, line: look, connectgaps: true, ...more };
   }
 
-  function plainLine(x, y, yaxis, name, color, more) {
+  // How one signal is drawn: *plot* holds its axes, scale, colours, label and place in the legend.
+  function signalTraces(name, plot) {
+    const { course, before, x, axis, scale, colour, label, alone, narrow } = plot;
+    const traces = [], values = course.columns[name], then = before?.columns[name];
+    if (values) traces.push(...(isThinned(course) ? band : plainLine)(x.values, scale.apply(values), plot));
+    if (then) {
+      const clock = axis === "lap" ? before.lap : before.seconds.map((second) => second / x.size);
+      const look = { color: colour, width: 1.4, dash: "dot" };
+      traces.push(line(clock, scale.apply(then), plot.yaxis, `${label}, baseline`, look,
+        { showlegend: false, opacity: 0.6 }));
+    }
+    const entry = values && course.judged.find((judged) => judged.signal === name);
+    return entry ? [...traces, ...promises(entry, plot, { showlegend: !alone && !narrow })] : traces;
+  }
+
+  function plainLine(x, y, { yaxis, label, colour, alone }) {
     const few = x.length <= 60 ? { mode: "lines+markers", marker: { size: 4 } } : {};
-    return [line(x, y, yaxis, name, { color, width: 1.8 }, { ...more, ...few })];
+    return [line(x, y, yaxis, label, { color: colour, width: 1.8 }, { showlegend: !alone, ...few })];
   }
 
   const isThinned = (course) => course.samples > 1.5 * course.lap.length;
 
   // Two rows stand for a stretch of samples, the lowest and the highest: what lies between is filled.
-  function band(x, y, yaxis, name, color, more) {
+  function band(x, y, { yaxis, label, colour, alone }) {
     const pairs = x.map((_, row) => row).filter((row) => row % 2 === 0 && row + 1 < x.length && y[row] !== null);
     const middle = pairs.map((row) => (x[row] + x[row + 1]) / 2);
     const edge = (pick) => pairs.map((row) => pick(y[row], y[row + 1]));
-    const look = { color, width: 1.2 };
+    const look = { color: colour, width: 1.2 };
     return [
-      line(middle, edge(Math.min), yaxis, `${name}, lowest`, look, { showlegend: false }),
-      line(middle, edge(Math.max), yaxis, name, look, { ...more, fill: "tonexty", fillcolor: `${color}38` }),
+      line(middle, edge(Math.min), yaxis, `${label}, lowest`, look, { showlegend: false }),
+      line(middle, edge(Math.max), yaxis, label, look,
+        { showlegend: !alone, fill: "tonexty", fillcolor: `${colour}38` }),
     ];
   }
 
   // The fitted slope and the promised limits of one signal, from where measuring began.
-  function promises(entry, course, x, scale, yaxis, theme, slopeText, label, more) {
+  function promises(entry, { course, x, scale, yaxis, theme, label, slopeText }, legend) {
     const clock = entry.per === "minute" ? course.seconds.map((second) => second / 60) : course.lap;
     const rows = course.lap.map((_, row) => row).filter((row) => row >= entry.row);
-    const straight = (start, slope) => rows.map((row) => (start + slope * (clock[row] - clock[entry.row])) / scale.size);
-    const xs = rows.map((row) => x[row]);
+    const straight = (start, slope) => rows.map((row) => start + slope * (clock[row] - clock[entry.row]));
     const drawn = [];
-    if (entry.slope && entry.start !== null) {
-      const colour = entry.state === "leak" ? theme.leak : theme.quiet;
-      const look = { color: colour, width: 2.5, dash: "6px,5px" };
-      drawn.push(line(xs, straight(entry.start, entry.slope), yaxis, `${label}: ${slopeText(entry, entry.slope)}`, look, more));
-    }
+    const add = (xs, ys, name, look) => drawn.push(line(xs, scale.apply(ys), yaxis, `${label}: ${name}`, look, legend));
+    const measured = rows.map((row) => x.values[row]);
     const limit = { color: theme.limit, width: 1.5, dash: "dot" };
+    if (entry.slope && entry.start !== null) {
+      const look = { color: entry.state === "leak" ? theme.leak : theme.quiet, width: 2.5, dash: "6px,5px" };
+      add(measured, straight(entry.start, entry.slope), slopeText(entry, entry.slope), look);
+    }
     if (entry.slope_limit && entry.begin !== null) {
-      const name = `${label}: limit ${slopeText(entry, entry.slope_limit)}`;
-      drawn.push(line(xs, straight(entry.begin, entry.slope_limit), yaxis, name, limit, more));
+      add(measured, straight(entry.begin, entry.slope_limit), `limit ${slopeText(entry, entry.slope_limit)}`, limit);
     }
     if (entry.most !== null) {
-      drawn.push(line([x[0], x.at(-1)], [entry.most, entry.most].map((value) => value / scale.size), yaxis,
-        `${label}: limit ${entry.most}`, limit, more));
+      add([x.values[0], x.values.at(-1)], [entry.most, entry.most], `limit ${entry.most}`, limit);
     }
     return drawn;
   }
 
-  function figure({ course, before, signals, axis, theme, slopeText, narrow }) {
+  function figure(options) {
+    const { course, before, signals, axis, theme, slopeText } = options;
     const shown = panels(course, signals, before);
     const x = along(course, axis);
-    const traces = [], annotations = [], layoutAxes = {};
+    const traces = [], annotations = [], axes = {};
     const inner = shown.reduce((sum, panel) => sum + panel.height, 0) + GAP * (shown.length - 1);
     let top = inner;
-    shown.forEach((panel, number) => {
+    for (const [number, panel] of shown.entries()) {
       const suffix = number ? String(number + 1) : "";
-      const values = panel.names.flatMap((name) => course.columns[name] ?? before.columns[name]);
-      const scale = scaleFor(panel.unit, values);
-      layoutAxes[`yaxis${suffix}`] = {
+      const scale = scaleFor(panel.unit, panel.names.flatMap((name) => course.columns[name] ?? before.columns[name]));
+      axes[`yaxis${suffix}`] = {
         domain: [Math.max(0, (top - panel.height) / inner), top / inner], anchor: "x", automargin: true,
-        title: { text: scale.name, standoff: 4 }, gridcolor: theme.line, zeroline: false, nticks: panel.height > 200 ? 7 : 4,
+        title: { text: scale.name, standoff: 4 }, gridcolor: theme.line, zeroline: false,
+        nticks: panel.height > COUNTER_HEIGHT ? 7 : 4,
       };
       annotations.push({
         text: heading(panel, course, slopeText), xref: "paper", yref: "paper", x: 0, y: top / inner,
         xanchor: "left", yanchor: "bottom", showarrow: false, font: { size: 13, color: theme.ink },
       });
+      const alone = panel.names.length === 1;
       for (const [index, name] of panel.names.entries()) {
-        const colour = theme.series[(panel.names.length > 1 ? index : number) % theme.series.length];
+        const colour = theme.series[(alone ? number : index) % theme.series.length];
         const label = plain(signals[name]?.title ?? name);
-        const alone = panel.names.length === 1;
-        const legend = { showlegend: !alone };
-        if (course.columns[name]) {
-          const y = scale.apply(course.columns[name]);
-          traces.push(...(isThinned(course) ? band : plainLine)(x.values, y, `y${suffix}`, label, colour, legend));
-        }
-        if (before?.columns[name]) {
-          const then = axis === "lap" ? before.lap : before.seconds.map((second) => second / x.size);
-          const look = { color: colour, width: 1.4, dash: "dot" };
-          traces.push(line(then, scale.apply(before.columns[name]), `y${suffix}`, `${label}, baseline`, look,
-            { showlegend: false, opacity: 0.6 }));
-        }
-        const entry = course.judged.find((judged) => judged.signal === name);
-        if (entry && course.columns[name]) {
-          const shown = { showlegend: !alone && !narrow };
-          traces.push(...promises(entry, course, x.values, scale, `y${suffix}`, theme, slopeText, label, shown));
-        }
+        traces.push(...signalTraces(name, { ...options, x, scale, colour, label, alone, yaxis: `y${suffix}` }));
       }
       top -= panel.height + GAP;
-    });
-    const layout = {
+    }
+    const lowest = shown.length > 1 ? `y${shown.length}` : "y";
+    const shapes = warmUp(course, x.values, theme);
+    return { traces, layout: { ...look(theme, x, lowest, inner), ...axes, annotations, shapes } };
+  }
+
+  function look(theme, x, lowest, inner) {
+    return {
       height: inner + TOP + BOTTOM, margin: { l: 56, r: 12, t: TOP, b: BOTTOM },
-      paper_bgcolor: theme.card, plot_bgcolor: theme.card, font: { family: "system-ui, sans-serif", size: 12, color: theme.ink },
+      paper_bgcolor: theme.card, plot_bgcolor: theme.card,
+      font: { family: "system-ui, sans-serif", size: 12, color: theme.ink },
       xaxis: {
-        title: { text: x.title, standoff: 6 }, anchor: shown.length > 1 ? `y${shown.length}` : "y",
-        gridcolor: theme.line, zeroline: false, linecolor: theme.line,
+        title: { text: x.title, standoff: 6 }, anchor: lowest, gridcolor: theme.line, zeroline: false,
+        linecolor: theme.line,
       },
-      ...layoutAxes, annotations, shapes: warmUp(course, x.values, theme),
       legend: { orientation: "h", x: 1, xanchor: "right", y: 1, yanchor: "bottom", yref: "paper", font: { size: 11 } },
       hovermode: "x unified", hoversubplots: "axis", dragmode: "zoom",
       hoverlabel: { bgcolor: theme.card, bordercolor: theme.line, font: { color: theme.ink } },
       modebar: { bgcolor: "rgba(0,0,0,0)", color: theme.quiet, activecolor: theme.ink },
     };
-    return { traces, layout };
   }
 
   // A panel of one signal says in its heading what the lines in it are: the legend is for memory.
@@ -206,5 +211,5 @@ const charts = (() => {
     });
   }
 
-  return { draw, MOST_COUNTERS };
+  return { draw };
 })();

@@ -1,0 +1,202 @@
+"use strict";
+// One test, opened: facts, charts, stacks. Everything a test said reaches this page as text, never as HTML.
+
+const data = JSON.parse(document.getElementById("data").textContent);
+const BAD = new Set(["CRASH", "STALL", "LEAK", "FLAKY", "FAILED", "UNFINISHED"]);
+const find = (id) => document.getElementById(id);
+
+function make(tag, attributes = {}, ...children) {
+  const element = document.createElement(tag);
+  for (const [name, value] of Object.entries(attributes)) {
+    if (value !== null && value !== undefined) element.setAttribute(name, value);
+  }
+  element.append(...children.filter((child) => child !== null));
+  return element;
+}
+
+// numbers for people
+
+function sizeText(size) {
+  if (size === null || size === undefined) return "";
+  const units = ["B", "KiB", "MiB", "GiB", "TiB"];
+  let step = 0, value = size;
+  while (Math.abs(value) >= 1024 && step < units.length - 1) { value /= 1024; step += 1; }
+  return `${step ? value.toFixed(1) : +value.toPrecision(4)} ${units[step]}`;
+}
+
+function timeText(seconds) {
+  if (seconds === null || seconds === undefined) return "";
+  if (seconds < 1e-3) return `${+(seconds * 1e6).toPrecision(3)} µs`;
+  if (seconds < 0.0995) return `${+(seconds * 1e3).toPrecision(3)} ms`;
+  if (seconds < 99.5) return `${+seconds.toPrecision(3)} s`;
+  const minutes = Math.round(seconds / 60);
+  const hours = `${Math.floor(minutes / 60)} h`;
+  return minutes < 60 ? `${minutes} min` : minutes % 60 ? `${hours} ${minutes % 60} min` : hours;
+}
+
+const numberText = (value) => (Math.abs(value) >= 100 ? Math.round(value) : +value.toPrecision(3)).toLocaleString("en");
+
+function amountText(value, unit) {
+  if (value === null || value === undefined) return "";
+  return unit === "bytes" ? sizeText(value) : unit === "seconds" ? timeText(value) : numberText(value);
+}
+
+const unitOf = (name) => data.signals[name]?.unit ?? "count";
+const slopeText = (entry, slope) => `${amountText(slope, unitOf(entry.signal))} per ${entry.per}`;
+const momentText = (seconds) => new Date(seconds * 1000).toLocaleString();
+
+// one test, opened
+
+function factChips(test) {
+  const detail = test.detail ?? {};
+  const origin = data.origins[test.origin];
+  const facts = {
+    ...detail.facts, duration: timeText(test.duration), "peak memory": sizeText(test.peak),
+    laps: test.laps ? numberText(test.laps) : "", backend: detail.backend, seed: detail.seed, pid: detail.pid,
+    host: origin.host, worker: origin.worker === "main" ? "" : origin.worker,
+    run: data.runs.length > 1 ? data.runs[test.run].source : "",
+    ...Object.fromEntries(Object.entries(detail.phases ?? {}).map(([phase, seconds]) => [phase, timeText(seconds)])),
+  };
+  if (facts.class === facts.signal) delete facts.class;
+  if (facts.limit === "0") delete facts.limit;
+  const shown = Object.entries(facts).filter(([, value]) => value !== "" && value !== null && value !== undefined);
+  return make("ul", { class: "chips", "aria-label": "Facts" },
+    ...shown.map(([name, value]) => make("li", {}, make("b", {}, name.replaceAll("_", " ")), String(value))));
+}
+
+function command(text) {
+  const button = make("button", { type: "button" }, "Copy");
+  const shown = make("pre", { tabindex: "0" }, text);
+  button.addEventListener("click", async () => {
+    button.textContent = (await copy(text, shown)) ? "Copied" : "Press Ctrl+C";
+    setTimeout(() => { button.textContent = "Copy"; }, 2000);
+  });
+  return make("div", { class: "command" }, shown, button);
+}
+
+async function copy(text, shown) {
+  try {
+    await navigator.clipboard.writeText(text);
+    return true;
+  } catch {
+    getSelection().selectAllChildren(shown);
+    return document.execCommand("copy");
+  }
+}
+
+function stages(names, died) {
+  const last = names.length - 1;
+  return make("ol", { class: "stages" },
+    ...names.map((name, number) => make("li", died && number === last ? { class: "died" } : {}, name)));
+}
+
+function signalTable(test) {
+  const { columns, judged, still } = test.course;
+  const rows = Object.entries(columns).map(([name, values]) => {
+    const known = values.filter((value) => value !== null);
+    const entry = judged.find((candidate) => candidate.signal === name);
+    const text = (value) => amountText(value, unitOf(name));
+    const limits = entry ? [entry.slope_limit ? slopeText(entry, entry.slope_limit) : "", text(entry.most)] : [];
+    const cells = [
+      known[0], known.at(-1), known.reduce((low, value) => Math.min(low, value)),
+      known.reduce((high, value) => Math.max(high, value)),
+    ].map((value) => make("td", { class: "number" }, text(value)));
+    return make("tr", {}, make("th", { scope: "row" }, data.signals[name].title), ...cells,
+      make("td", { class: "number" }, entry?.slope ? slopeText(entry, entry.slope) : ""),
+      make("td", { class: "number" }, limits.filter(Boolean).join(", ")),
+      make("td", { class: entry?.state === "leak" ? "LEAK" : "" },
+        entry ? entry.state + (entry.reason ? `: ${entry.reason}` : "") : ""));
+  });
+  const head = ["signal", "first", "last", "lowest", "highest", "slope", "limit", "judged"];
+  const table = make("table", {},
+    make("thead", {}, make("tr", {}, ...head.map((name, number) =>
+      make("th", { scope: "col", class: number && number < 7 ? "number" : null }, name)))),
+    make("tbody", {}, ...rows));
+  const unmoved = Object.entries(still).map(([name, value]) =>
+    `${data.signals[name].title} ${amountText(value, unitOf(name))}`);
+  return make("details", {}, make("summary", {}, "The numbers"), make("div", { class: "scroll", tabindex: "0" }, table),
+    unmoved.length ? make("p", { class: "quiet" }, `Never moved: ${unmoved.join(", ")}.`) : null);
+}
+
+const drawn = new WeakMap();
+const nearby = new IntersectionObserver((entries) => {
+  for (const entry of entries) if (entry.isIntersecting) drawn.get(entry.target)?.();
+}, { rootMargin: "300px" });
+
+function chart(test) {
+  const { course, before } = test;
+  const place = make("div", {
+    class: "chart", role: "img",
+    "aria-label": `Charts of ${Object.keys(course.columns).map((name) => data.signals[name].title).join(", ")} by lap`,
+    style: "min-height: 20rem",
+  });
+  let axis = course.lap.at(-1) > course.lap[0] ? "lap" : "seconds";
+  const draw = (more = {}) => {
+    place.style.minHeight = "";
+    charts.draw(place, { course, before: before?.course, signals: data.signals, axis, slopeText, ...more });
+  };
+  drawn.set(place, draw);
+  nearby.observe(place);
+  const buttons = [["lap", "by lap"], ["seconds", "by time"]].map(([name, text]) => {
+    const button = make("button", { type: "button", "aria-pressed": String(axis === name) }, text);
+    button.addEventListener("click", () => {
+      axis = name;
+      for (const other of buttons) other.setAttribute("aria-pressed", String(other === button));
+      draw();
+    });
+    return button;
+  });
+  const counted = `${numberText(course.samples)} samples${before?.course ? "; thin and dotted: the baseline" : ""}`;
+  return [make("div", { class: "axis", role: "group", "aria-label": "Chart axis" }, ...buttons,
+    make("span", { class: "quiet" }, `${counted}. Drag to zoom, double-click to zoom out.`)), place, signalTable(test)];
+}
+
+function change(now, then) {
+  if (!now || !then) return make("td", {}, "");
+  const percent = (100 * (now - then)) / then;
+  const look = Math.abs(percent) < 10 ? "quiet" : percent > 0 ? "worse" : "better";
+  const text = `${percent > 0 ? "+" : ""}${percent.toFixed(percent < 100 ? 1 : 0)} %`;
+  return make("td", { class: `number ${look}` }, text);
+}
+
+function beforeTable(test) {
+  const { before } = test;
+  const [lapThen, lapNow] = before.lap_time;
+  const rows = [
+    ["duration", test.duration, before.duration, timeText], ["peak memory", test.peak, before.peak, sizeText],
+    ["time per lap", lapNow, lapThen, timeText],
+  ].filter(([, now, then]) => now || then);
+  for (const entry of test.course?.judged ?? []) {
+    const then = before.course?.judged.find((judged) => judged.signal === entry.signal)?.slope ?? 0;
+    const text = (slope) => slopeText(entry, slope ?? 0);
+    rows.push([`${data.signals[entry.signal].title}, growth`, entry.slope, then, text]);
+  }
+  return make("div", { class: "scroll" }, make("table", {},
+    make("thead", {}, make("tr", {}, ...["", "now", "baseline", "change"].map((name, number) =>
+      make("th", { scope: "col", class: number ? "number" : null }, name)))),
+    make("tbody", {},
+      make("tr", {}, make("th", { scope: "row" }, "outcome"), make("td", { class: "number" }, test.status),
+        make("td", { class: "number" }, before.status), make("td")),
+      ...rows.map(([name, now, then, text]) => make("tr", {}, make("th", { scope: "row" }, name),
+        make("td", { class: "number" }, text(now)), make("td", { class: "number" }, text(then)), change(now, then))))));
+}
+
+const titled = (title, ...content) => [make("h3", {}, title), ...content];
+
+function body(test) {
+  const detail = test.detail ?? {};
+  const sections = (detail.sections ?? []).filter(([title]) => !(title === "Stages" && detail.stages));
+  return make("div", { class: "body" },
+    factChips(test),
+    ...(detail.reproduce ? titled("Reproduce", command(detail.reproduce)) : []),
+    ...(detail.stages ? titled("Stages", stages(detail.stages, BAD.has(test.status))) : []),
+    ...(test.course ? titled("Charts", ...chart(test)) : []),
+    ...(test.before ? titled("Compared with the baseline", beforeTable(test)) : []),
+    ...sections.flatMap(([title, text]) => titled(title || "What happened", make("pre", { tabindex: "0" }, text))),
+    ...(detail.report ? titled("Failure", make("pre", { tabindex: "0" }, detail.report)) : []),
+    ...(detail.leftovers ? titled("Processes left running", make("pre", {}, detail.leftovers.join("\n"))) : []),
+    ...(detail.earlier ? titled("Earlier attempts", make("ol", {}, ...detail.earlier.map((attempt) =>
+      make("li", {}, `${attempt.status}: ${attempt.headline} (${timeText(attempt.duration)})`)))) : []),
+    ...(detail.output ?? []).map(([title, text]) =>
+      make("details", {}, make("summary", {}, title), make("pre", { tabindex: "0" }, text))));
+}
