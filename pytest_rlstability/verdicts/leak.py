@@ -131,10 +131,7 @@ class Envelope:
             stretch = min(int((lap - start) * STRETCHES / span), STRETCHES - 1)
             if value < lows[stretch]:
                 lows[stretch] = value
-        for stretch in range(STRETCHES - 1, -1, -1):
-            if lows[stretch] == float("inf"):  # windows grew: no sample fell in here, the next one is the best guess
-                lows[stretch] = lows[stretch + 1]
-        return cls(tuple(lows), span, values[0], values[-1], _median_slope(laps, values))
+        return cls(tuple(_bridged(lows)), span, values[0], values[-1], _median_slope(laps, values))
 
     @property
     def rises(self) -> list[float]:
@@ -175,6 +172,20 @@ class Envelope:
             reason=reason,
             steady=reason == STEADY,
         )
+
+
+def _bridged(lows: Sequence[float]) -> list[float]:
+    """*lows* with a straight line where no sample fell: laps were quicker there, or windows larger.
+
+    >>> _bridged([1.0, float("inf"), float("inf"), 4.0])
+    [1.0, 2.0, 3.0, 4.0]
+    """
+    known = [(position, low) for position, low in enumerate(lows) if low != float("inf")]
+    filled = list(lows)
+    for (left, low), (right, high) in pairwise(known):
+        for position in range(left + 1, right):
+            filled[position] = low + (high - low) * (position - left) / (right - left)
+    return filled
 
 
 def _leaks(laps: Sequence[float], values: Sequence[float], envelope: Envelope, rule: Rule) -> bool:

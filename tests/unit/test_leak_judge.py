@@ -171,3 +171,16 @@ def test_a_rise_that_reaches_its_ceiling_is_convicted_at_once() -> None:
     rule = Rule(smallest=4096, resolution=24, ceiling=1e6)
     laps = list(range(0, 100, 2))
     assert judge(laps, [20_000 * lap for lap in laps], rule, Evidence(98, 0.01, 30)).state == "leak"
+
+
+GAP = [lap for lap in range(0, 4000, 10) if not 2500 <= lap < 3100]
+"""Laps that were sampled; between two of them more passed than a stretch holds."""
+
+
+def test_a_leak_sampled_with_a_gap_is_one() -> None:
+    assert judge(GAP, [100.0 + 2 * lap for lap in GAP], Rule(), Evidence(4000, 20, 30)).state == "leak"
+
+
+def test_a_step_in_a_gap_is_none() -> None:
+    values = [100.0 if lap < 2800 else 5000.0 for lap in GAP]
+    assert judge(GAP, values, Rule(), Evidence(4000, 20, 30)).state != "leak"
