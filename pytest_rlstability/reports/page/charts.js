@@ -40,8 +40,8 @@ const charts = (() => {
     return window.Plotly;
   }
 
-  function panels(course, signals, before) {
-    const names = [...new Set([...Object.keys(course.columns), ...Object.keys(before?.columns ?? {})])];
+  function panels(course, signals) {
+    const names = Object.keys(course.columns);
     const unitOf = (name) => signals[name]?.unit ?? "count";
     const memory = names.filter((name) => unitOf(name) === "bytes");
     memory.sort((one, other) => rank(MEMORY_ORDER, one) - rank(MEMORY_ORDER, other));
@@ -77,15 +77,15 @@ const charts = (() => {
   // How one signal is drawn: *plot* holds its axes, scale, colours, label and place in the legend.
   function signalTraces(name, plot) {
     const { course, before, x, axis, scale, colour, label, alone, narrow } = plot;
-    const traces = [], values = course.columns[name], then = before?.columns[name];
-    if (values) traces.push(...(isThinned(course) ? band : plainLine)(x.values, scale.apply(values), plot));
+    const values = scale.apply(course.columns[name]), then = before?.columns[name];
+    const traces = (isThinned(course) ? band : plainLine)(x.values, values, plot);
     if (then) {
       const clock = axis === "lap" ? before.lap : before.seconds.map((second) => second / x.size);
       const look = { color: colour, width: 1.4, dash: "dot" };
       traces.push(line(clock, scale.apply(then), plot.yaxis, `${label}, baseline`, look,
         { showlegend: false, opacity: 0.6 }));
     }
-    const entry = values && course.judged.find((judged) => judged.signal === name);
+    const entry = course.judged.find((judged) => judged.signal === name);
     return entry ? [...traces, ...promises(entry, plot, { showlegend: !alone && !narrow })] : traces;
   }
 
@@ -132,15 +132,15 @@ const charts = (() => {
   }
 
   function figure(options) {
-    const { course, before, signals, axis, theme, slopeText } = options;
-    const shown = panels(course, signals, before);
+    const { course, signals, axis, theme, slopeText } = options;
+    const shown = panels(course, signals);
     const x = along(course, axis);
     const traces = [], annotations = [], axes = {};
     const inner = shown.reduce((sum, panel) => sum + panel.height, 0) + GAP * (shown.length - 1);
     let top = inner;
     for (const [number, panel] of shown.entries()) {
       const suffix = number ? String(number + 1) : "";
-      const scale = scaleFor(panel.unit, panel.names.flatMap((name) => course.columns[name] ?? before.columns[name]));
+      const scale = scaleFor(panel.unit, panel.names.flatMap((name) => course.columns[name]));
       axes[`yaxis${suffix}`] = {
         domain: [Math.max(0, (top - panel.height) / inner), top / inner], anchor: "x", automargin: true,
         title: { text: scale.name, standoff: 4 }, gridcolor: theme.line, zeroline: false,
