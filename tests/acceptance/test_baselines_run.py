@@ -45,7 +45,7 @@ def test_a_worse_run_fails_and_a_better_one_says_so(run_pytest: Any, monkeypatch
     assert f"rl-stability: baseline of 3 tests saved in {base}" in saved.text
     edit(base, lambda data: data["tests"].update({"test_it.py::test_gone": {"runs": 1, "passes": 1}}))
 
-    monkeypatch.setenv("SIZE_IN_MIB", "150")
+    monkeypatch.setenv("SIZE_IN_MIB", "60")
     large = run_pytest.run("--rl-baseline=base.json", "--rl-save-baseline=large.json", "-n2")
     assert large.code == 1
     assert "worse than base.json: test_it.py::test_memory: peak memory " in large.text
