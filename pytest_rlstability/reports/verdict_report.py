@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from _pytest._code.code import ExceptionChainRepr, ReprEntryNative, ReprFileLocation, ReprTraceback
 
+from pytest_rlstability.beacon import is_test_process
 from pytest_rlstability.events import Verdict, VerdictFailure
 from pytest_rlstability.evidence.machine import platform_line, versions_line
 from pytest_rlstability.options import settings_of
@@ -19,9 +20,12 @@ _SOAK_FACTS = ("seconds", "memory", "memory_per_hour", "hours_to_limit", "lap_se
 
 
 def show_raised(report: pytest.TestReport, item: pytest.Item, raised: BaseException) -> None:
-    """Show the verdict that was raised as an exception, if it was one."""
+    """Show the verdict that was raised as an exception, if it was one; of any other, keep the name."""
     if isinstance(raised, VerdictFailure):
         show_verdict(report, item, _completed(raised.verdict, item, str(report.when)))
+    elif is_test_process(item.config):
+        # What pytest keeps of it depends on --tb, and failures are grouped by it.
+        stability_of(report)["raised"] = type(raised).__name__
 
 
 def _completed(verdict: Verdict, item: pytest.Item, phase: str) -> Verdict:

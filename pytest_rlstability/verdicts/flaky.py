@@ -223,16 +223,15 @@ def _passed_unexpectedly(report: Record) -> bool:
 
 
 def _raised_label(report: Record) -> str:
-    """``AssertionError at test_env.py:12``, from what pytest keeps of the exception."""
+    """``AssertionError at test_env.py:12``."""
     place = _last_place(report["longrepr"])
-    name = str(place.get("message", "")).partition(":")[0].partition("\n")[0].strip() or "failure"
-    name = "AssertionError" if name.startswith("assert ") else name
+    name = report.get("rl_stability", {}).get("raised", "failure")
     label = f"{name} at {_file_name(place)}:{place['lineno']}" if place else name
     return label if report["when"] == "call" else f"{label} {PHASE_WORDS[report['when']]}"
 
 
 def _last_place(longrepr: Any) -> Mapping[str, Any]:
-    """Where the exception was raised, under its name: the last entry of the traceback, in the styles that have one."""
+    """Where the exception was raised: the last entry of the traceback, in the styles that have one."""
     if not isinstance(longrepr, dict):
         return {}
     entries = longrepr["reprtraceback"]["reprentries"]

@@ -27,8 +27,10 @@ def report(outcome: str = "passed", when: str = "call", **more: object) -> dict[
 
 
 def raised(name: str, line: int = 12, path: str = "/game/test_env.py") -> dict[str, object]:
-    place = {"path": path, "lineno": line, "message": name}
-    return {"reprcrash": place, "reprtraceback": {"reprentries": [{"data": {"reprfileloc": place}}]}}
+    """What a report holds of an exception, in a style of traceback that does not name it."""
+    place = {"path": path, "lineno": line, "message": "in test_it"}
+    longrepr = {"reprcrash": place, "reprtraceback": {"reprentries": [{"data": {"reprfileloc": place}}]}}
+    return {"longrepr": longrepr, "rl_stability": {"raised": name}}
 
 
 def run(*reports: dict[str, object], seed: int = 1, **facts: object) -> Run:
@@ -45,7 +47,7 @@ def run(*reports: dict[str, object], seed: int = 1, **facts: object) -> Run:
 
 
 PASSED = run(report(when="setup"), report(), report(when="teardown"))
-FAILED = run(report(when="setup"), report("failed", longrepr=raised("AssertionError")), report(when="teardown"))
+FAILED = run(report(when="setup"), report("failed", **raised("AssertionError")), report(when="teardown"))
 
 
 @pytest.mark.parametrize(
@@ -53,16 +55,16 @@ FAILED = run(report(when="setup"), report("failed", longrepr=raised("AssertionEr
     [
         (PASSED, False, "passed", ""),
         (FAILED, False, "failed", "AssertionError at test_env.py:12"),
-        (run(report("failed", "setup", longrepr=raised("OSError"))), False, "failed",
+        (run(report("failed", "setup", **raised("OSError"))), False, "failed",
          "OSError at test_env.py:12 in set-up"),
-        (run(report(), report("failed", "teardown", longrepr=raised("OSError"))), False, "failed",
+        (run(report(), report("failed", "teardown", **raised("OSError"))), False, "failed",
          "OSError at test_env.py:12 in tear-down"),
         (run(report("failed", longrepr="Timeout")), False, "failed", "failure"),
         (run(report("failed", longrepr={"reprcrash": None, "reprtraceback": {"reprentries": []}})), False, "failed",
          "failure"),
         (run(report("skipped")), False, "aside", ""),
         (run(report("skipped", wasxfail="reason: known")), False, "aside", ""),
-        (run(report("skipped", wasxfail="known", longrepr=raised("KeyError"))), True, "failed",
+        (run(report("skipped", wasxfail="known", **raised("KeyError"))), True, "failed",
          "KeyError at test_env.py:12"),
         (run(report("skipped", "setup", wasxfail="[NOTRUN] hangs")), True, "aside", ""),
         (run(report("passed", wasxfail="known")), True, "passed", ""),
