@@ -16,7 +16,7 @@ class Log:
 
     def __init__(self, host: str = "here", worker: str = "main") -> None:
         self.lines: list[str] = []
-        self.clock = 1_790_000_000.0
+        self.clock = 1_790_000_000.25
         self.origin = {"host": host, "worker": worker}
         self.tell(
             "session", "", platform="Python 3.11.7, Linux", versions="pytest 9.2.0", seed=7, arguments=["-n", "2"]

@@ -122,6 +122,7 @@ def test_runs_hosts_and_workers_are_told_apart(tmp_path):
     there.test("t.py::test_it")
     data = shown(tmp_path, here, there)
     assert [run["host"] for run in data["runs"]] == ["here", "there"]
+    assert [(run["began"], run["ended"] - run["began"]) for run in data["runs"]] == [(1_790_000_001.25, 2.0)] * 2
     crash, passed = data["tests"]
     assert (crash["run"], data["origins"][crash["origin"]]["host"]) == (0, "here")
     assert (passed["run"], data["origins"][passed["origin"]]) == (1, {"host": "there", "worker": "gw3"})
