@@ -116,3 +116,17 @@ def test_a_directory_that_is_gone_is_no_trouble(tmp_path: Path, memory: memoryvi
     assert in_a_fork(run_a_test(known, memory, WRITTEN))
     known.refresh()
     assert in_a_fork(run_a_test(known, memory, WRITTEN))
+
+
+def test_a_test_that_used_up_its_memory_is_no_trouble(tmp_path: Path, memory: memoryview) -> None:
+    import resource
+
+    known = Footprint(tmp_path)
+
+    def test() -> bool:
+        known.prepare()
+        resource.setrlimit(resource.RLIMIT_DATA, (0, resource.RLIM_INFINITY))
+        known.learn()
+        return True
+
+    assert in_a_fork(test)
