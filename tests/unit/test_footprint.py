@@ -126,7 +126,7 @@ def test_a_test_that_used_up_its_memory_is_no_trouble(tmp_path: Path, memory: me
     def test() -> bool:
         large = mmap.mmap(-1, 1 << 29, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)  # reading its entries takes 1 MiB
         known.prepare()
-        resource.setrlimit(resource.RLIMIT_DATA, (0, resource.RLIM_INFINITY))
+        resource.setrlimit(resource.RLIMIT_DATA, (mmap.PAGESIZE, resource.RLIM_INFINITY))
         known.learn()
         return not large.closed
 
