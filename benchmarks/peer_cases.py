@@ -262,11 +262,11 @@ LAPS = {
     "native leak": """
         import ctypes
 
-        native = ctypes.CDLL(None)
-        native.malloc.restype = ctypes.c_void_p
+        allocate = ctypes.pythonapi.PyMem_RawMalloc  # calls malloc as C code does: memray does not see ctypes' own
+        allocate.restype, allocate.argtypes = ctypes.c_void_p, [ctypes.c_size_t]
 
         def lap():
-            native.malloc(1000)
+            allocate(1000)
     """,
     "replay buffer": """
         from collections import deque

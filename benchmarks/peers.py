@@ -34,7 +34,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 from peer_cases import CONTENDERS, CRASHES, HANGS, LAPS, LEAKS, LIMIT, Contender, file_for, line_of_crash
 
 OLDER_PYTEST = "8.4.2"
-HARD_LIMIT, HARD_LIMIT_OF_LEAKS = 45, 100  # seconds for a run
+HARD_LIMIT, HARD_LIMIT_OF_LEAKS = 30, 100  # seconds for a run
 YES, NO, NOT_MADE_FOR = "yes", "no", "\N{EN DASH}"
 _RUN = "PEERS_RUN"
 
@@ -98,9 +98,9 @@ def contained(outcome: Outcome) -> str:
 
 
 def names_line(outcome: Outcome) -> str:
-    """The crashed line, in the test's report or at least somewhere in the output."""
+    """The crashed line, in the test's report (JUnit's or the terminal's) or at least somewhere in the output."""
     line = re.compile(rf'test_case\.py(?::|", line ){line_of_crash()}\b')
-    if line.search(outcome.reports.get("test_bad", "")):
+    if line.search(outcome.reports.get("test_bad", "") + outcome.output.partition("= FAILURES =")[2]):
         return YES
     return "on stderr" if line.search(outcome.output) else NO
 

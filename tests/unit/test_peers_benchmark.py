@@ -86,7 +86,8 @@ def test_line_is_named_in_the_report_or_only_in_the_output() -> None:
     stack = f'File "/tmp/x/test_case.py", line {line} in read_nothing'
     assert peers.names_line(with_report(stack)) == "yes"
     assert peers.names_line(with_report(f"test_case.py:{line}: Segmentation fault")) == "yes"
-    assert peers.names_line(replace(BAD_FAILED, output=stack)) == "on stderr"
+    assert peers.names_line(replace(BAD_FAILED, output=f"==== FAILURES ====\n{stack}\n")) == "yes"
+    assert peers.names_line(replace(BAD_FAILED, output=f"{stack}\n==== FAILURES ====\n")) == "on stderr"
     assert peers.names_line(with_report(f"test_case.py:{line}0: crashed")) == "no"
     assert peers.names_line(with_report(f"test_case.py:{line + 2}: running the test CRASHED with signal 11")) == "no"
 
