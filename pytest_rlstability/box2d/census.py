@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from .registry import BODY_TYPES
+from pytest_rlstability.box2d.registry import BODY_TYPES
 
 Classify = Callable[[Any], str | None] | Mapping[str, Callable[[Any], bool]]
 UNKNOWN = "unknown"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from ..sites import Site
+from pytest_rlstability.sites import Site
 
 _EPITAPH, _HASH = "_rlstability_epitaph", "_rlstability_hash"
 

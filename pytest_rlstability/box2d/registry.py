@@ -9,9 +9,9 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import Any
 
-from ..sites import Site, here
-from .destroyed import Epitaph
-from .wrappers import LiveWrappers, Place, place_of
+from pytest_rlstability.box2d.destroyed import Epitaph
+from pytest_rlstability.box2d.wrappers import LiveWrappers, Place, place_of
+from pytest_rlstability.sites import Site, here
 
 BODY_TYPES = ("static", "kinematic", "dynamic")
 _SHAPES = ("circle", "edge", "polygon", "chain")

@@ -12,12 +12,12 @@ from collections.abc import Callable, Iterable, Mapping
 from contextlib import ExitStack
 from typing import Any
 
-from ..events import Fact, Section, Verdict, VerdictFailure
-from ..signals.allowances import allow
-from ..sites import Site, here
-from .census import PREFIX, TOTALS, UNKNOWN, Census, Classify, take_census
-from .growth import Course, Limits, beyond, growth_per_lap, growth_per_minute
-from .registry import LIBRARY_LEAKS, Registry
+from pytest_rlstability.box2d.census import PREFIX, TOTALS, UNKNOWN, Census, Classify, take_census
+from pytest_rlstability.box2d.growth import Course, Limits, beyond, growth_per_lap, growth_per_minute
+from pytest_rlstability.box2d.registry import LIBRARY_LEAKS, Registry
+from pytest_rlstability.events import Fact, Section, Verdict, VerdictFailure
+from pytest_rlstability.signals.allowances import allow
+from pytest_rlstability.sites import Site, here
 
 SHOWN_SITES = 12
 FIRST_HORIZON = 16

@@ -6,7 +6,7 @@ import gc
 import weakref
 from typing import Any
 
-from .destroyed import Epitaph, bury
+from pytest_rlstability.box2d.destroyed import Epitaph, bury
 
 Place = tuple[str, int]
 """Kind and address: what a wrapper stands for."""

@@ -10,14 +10,14 @@ from collections import Counter
 from collections.abc import Generator, Sequence
 from dataclasses import dataclass, field
 
-from ..signals.registry import GROUPS
-from ..units import format_size
-from . import growers as containers
-from .check import LeakCheck, Watched
-from .growers import Grower
-from .lines import LineMeter, is_users, show_line
-from .native import native_tracer
-from .paths import Path, path_to
+from pytest_rlstability.leaks import growers as containers
+from pytest_rlstability.leaks.check import LeakCheck, Watched
+from pytest_rlstability.leaks.growers import Grower
+from pytest_rlstability.leaks.lines import LineMeter, is_users, show_line
+from pytest_rlstability.leaks.native import native_tracer
+from pytest_rlstability.leaks.paths import Path, path_to
+from pytest_rlstability.signals.registry import GROUPS
+from pytest_rlstability.units import format_size
 
 FRAMES = 16
 FEWEST_TRACED = 3

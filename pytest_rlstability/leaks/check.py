@@ -9,14 +9,14 @@ import time
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from ..events import Section
-from ..signals.protocol import Signal
-from ..signals.registry import open_signals
-from ..verdicts.leak import FEWEST_SAMPLES, Evidence, Judgement, Rule, judge
-from .allowances import Allowance, open_allowances
-from .harness import Keepings
-from .series import Series
-from .settings import LeakSettings
+from pytest_rlstability.events import Section
+from pytest_rlstability.leaks.allowances import Allowance, open_allowances
+from pytest_rlstability.leaks.harness import Keepings
+from pytest_rlstability.leaks.series import Series
+from pytest_rlstability.leaks.settings import LeakSettings
+from pytest_rlstability.signals.protocol import Signal
+from pytest_rlstability.signals.registry import open_signals
+from pytest_rlstability.verdicts.leak import FEWEST_SAMPLES, Evidence, Judgement, Rule, judge
 
 SAMPLING_SHARE = 0.05
 MEASURING_SHARE = 0.75

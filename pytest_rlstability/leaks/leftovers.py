@@ -5,10 +5,10 @@ from __future__ import annotations
 import os
 import threading
 
-from ..signals.proc import GONE, read_link
-from ..signals.processes import command_of, find_descendants, has_children
-from ..signals.shared_memory import DIRECTORY as SHARED_MEMORY
-from .segments import own_segments
+from pytest_rlstability.leaks.segments import own_segments
+from pytest_rlstability.signals.proc import GONE, read_link
+from pytest_rlstability.signals.processes import command_of, find_descendants, has_children
+from pytest_rlstability.signals.shared_memory import DIRECTORY as SHARED_MEMORY
 
 _DESCRIPTORS = "/proc/self/fd"
 

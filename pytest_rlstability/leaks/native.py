@@ -7,7 +7,7 @@ import sys
 import tempfile
 from typing import Any
 
-from .lines import is_users
+from pytest_rlstability.leaks.lines import is_users
 
 DEEPEST = 6
 

@@ -6,11 +6,11 @@ import errno
 from collections.abc import Generator
 from dataclasses import dataclass, replace
 
-from ..events import Verdict
-from ..signals.registry import GROUPS
-from .attribution import Finding, inspect_survivors, investigate
-from .check import LeakCheck, Watched
-from .report import undecided_text, verdict
+from pytest_rlstability.events import Verdict
+from pytest_rlstability.leaks.attribution import Finding, inspect_survivors, investigate
+from pytest_rlstability.leaks.check import LeakCheck, Watched
+from pytest_rlstability.leaks.report import undecided_text, verdict
+from pytest_rlstability.signals.registry import GROUPS
 
 _EXHAUSTED = (errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EAGAIN, errno.ENOSPC)
 

@@ -10,11 +10,11 @@ from typing import cast
 
 import pytest
 
-from ..events import Fact, Verdict, VerdictFailure
-from ..signals.protocol import Signal
-from ..verdicts.leak import Evidence, Rule, judge
-from .check import Watched
-from .report import amount, table
+from pytest_rlstability.events import Fact, Verdict, VerdictFailure
+from pytest_rlstability.leaks.check import Watched
+from pytest_rlstability.leaks.report import amount, table
+from pytest_rlstability.signals.protocol import Signal
+from pytest_rlstability.verdicts.leak import Evidence, Rule, judge
 
 _TINY = 1e-12
 

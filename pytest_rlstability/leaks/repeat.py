@@ -8,12 +8,12 @@ from typing import Any
 import pytest
 from _pytest.runner import runtestprotocol
 
-from ..beacon import beacon_of
-from ..events import VerdictFailure
-from ..soak.check import check_for
-from . import outcome
-from .probes import probes_of
-from .settings import leak_settings
+from pytest_rlstability.beacon import beacon_of
+from pytest_rlstability.events import VerdictFailure
+from pytest_rlstability.leaks import outcome
+from pytest_rlstability.leaks.probes import probes_of
+from pytest_rlstability.leaks.settings import leak_settings
+from pytest_rlstability.soak.check import check_for
 
 Reports = list[pytest.TestReport]
 
@@ -92,7 +92,7 @@ class _Repetition:
         """One lap more, with the tear-down that *nextitem* asks for; its reports stand for all."""
         reports = self._lap(nextitem)
         if result.warning:
-            from ..fixtures.laps import LeakWarning
+            from pytest_rlstability.fixtures.laps import LeakWarning
 
             self._item.warn(LeakWarning(result.warning))
         if result.verdict is None:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ..events import Fact, Verdict
-from ..signals.registry import GROUPS
-from ..units import format_size
-from .attribution import Finding
-from .check import LeakCheck, Watched
-from .series import sparkline
+from pytest_rlstability.events import Fact, Verdict
+from pytest_rlstability.leaks.attribution import Finding
+from pytest_rlstability.leaks.check import LeakCheck, Watched
+from pytest_rlstability.leaks.series import sparkline
+from pytest_rlstability.signals.registry import GROUPS
+from pytest_rlstability.units import format_size
 
 
 def amount(value: float, unit: str) -> str:

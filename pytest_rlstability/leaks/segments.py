@@ -6,8 +6,8 @@ import os
 import re
 from collections.abc import Collection, Iterable
 
-from ..signals.proc import read_bytes, read_link
-from ..signals.processes import find_descendants, has_children, parents_and_states
+from pytest_rlstability.signals.proc import read_bytes, read_link
+from pytest_rlstability.signals.processes import find_descendants, has_children, parents_and_states
 
 
 def own_segments(directory: str, names: Collection[str]) -> list[str]:

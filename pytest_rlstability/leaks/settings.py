@@ -6,10 +6,10 @@ from dataclasses import dataclass
 
 import pytest
 
-from ..markers import NoLeak, read_marker
-from ..options import settings_of
-from ..signals.registry import GROUPS, expand
-from ..soak.settings import soak_of
+from pytest_rlstability.markers import NoLeak, read_marker
+from pytest_rlstability.options import settings_of
+from pytest_rlstability.signals.registry import GROUPS, expand
+from pytest_rlstability.soak.settings import soak_of
 
 LAPS_WHEN_OFF = 3
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from .client import ForkedPyBoy
-    from .recording import replay
-    from .rom import build_rom
+    from pytest_rlstability.pyboy.client import ForkedPyBoy
+    from pytest_rlstability.pyboy.recording import replay
+    from pytest_rlstability.pyboy.rom import build_rom
 
 __all__ = ["ForkedPyBoy", "build_rom", "replay"]
 

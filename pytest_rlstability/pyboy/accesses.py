@@ -10,8 +10,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from ..sites import Site
-from .ordering import Clock
+from pytest_rlstability.pyboy.ordering import Clock
+from pytest_rlstability.sites import Site
 
 
 @dataclass(frozen=True)

@@ -11,11 +11,11 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import IO, Any
 
-from ..units import format_duration, parse_duration
-from .errors import EmulatorCrashed, EmulatorDiedError, EmulatorStalled, LastSeen
-from .launch import EmulatorProcess, plain_options
-from .recording import Recorder
-from .remote import RemoteMemory, RemoteScreen, walk
+from pytest_rlstability.pyboy.errors import EmulatorCrashed, EmulatorDiedError, EmulatorStalled, LastSeen
+from pytest_rlstability.pyboy.launch import EmulatorProcess, plain_options
+from pytest_rlstability.pyboy.recording import Recorder
+from pytest_rlstability.pyboy.remote import RemoteMemory, RemoteScreen, walk
+from pytest_rlstability.units import format_duration, parse_duration
 
 STALL_AFTER = "30s"
 _START_LIMIT = 120.0

@@ -6,7 +6,7 @@ import signal
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from ..events import Section, Verdict, VerdictFailure, Word
+from pytest_rlstability.events import Section, Verdict, VerdictFailure, Word
 
 
 @dataclass(frozen=True)

@@ -14,13 +14,13 @@ from typing import Any
 
 import pytest
 
-from ..sites import Site, here, users_frame
-from .accesses import Access, AccessLog
-from .launch import place_rom
-from .listeners import JpegSaves, LostExceptions
-from .locks import HeldLocks
-from .ordering import Order
-from .views import LiveViews
+from pytest_rlstability.pyboy.accesses import Access, AccessLog
+from pytest_rlstability.pyboy.launch import place_rom
+from pytest_rlstability.pyboy.listeners import JpegSaves, LostExceptions
+from pytest_rlstability.pyboy.locks import HeldLocks
+from pytest_rlstability.pyboy.ordering import Order
+from pytest_rlstability.pyboy.views import LiveViews
+from pytest_rlstability.sites import Site, here, users_frame
 
 READING_METHODS = frozenset(
     {

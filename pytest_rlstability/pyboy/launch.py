@@ -14,8 +14,8 @@ import time
 from pathlib import Path
 from typing import IO, Any
 
-from .rom import build_rom
-from .wire import OUTPUT, STACKS, Channel, SharedBlock
+from pytest_rlstability.pyboy.rom import build_rom
+from pytest_rlstability.pyboy.wire import OUTPUT, STACKS, Channel, SharedBlock
 
 CLIENT_SPIN = 1e-3
 _SIBLINGS = (".ram", ".rtc", ".sym", ".map")

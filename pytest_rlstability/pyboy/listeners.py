@@ -8,7 +8,7 @@ import threading
 import traceback
 from typing import Any
 
-from ..sites import Site, here
+from pytest_rlstability.sites import Site, here
 
 _REFUSED = "cannot write mode RGBA as JPEG"
 _ADVICE = f"{_REFUSED}: PyBoy's screen has an alpha channel and JPEG has none; save image.convert('RGB')"

@@ -13,7 +13,7 @@ import threading
 from types import FrameType, ModuleType, TracebackType
 from typing import Any
 
-from ..sites import users_frames
+from pytest_rlstability.sites import users_frames
 
 _PLAIN_LOCK = type(_thread.allocate_lock())
 _REENTRANT_LOCK = type(_thread.RLock())

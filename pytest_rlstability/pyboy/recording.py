@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from .client import ForkedPyBoy
+    from pytest_rlstability.pyboy.client import ForkedPyBoy
 
 SCHEMA = 1
 _READING = frozenset({"peek", "save", "hook", "stop"})
@@ -110,7 +110,7 @@ def replay(path: str | os.PathLike[str], *, stall_after: str | float = "30s") ->
     """
     import io
 
-    from .client import ForkedPyBoy
+    from pytest_rlstability.pyboy.client import ForkedPyBoy
 
     lines = _lines(Path(path))
     header = next(lines, None)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any, Protocol
 
-from .wire import HEIGHT, WIDTH
+from pytest_rlstability.pyboy.wire import HEIGHT, WIDTH
 
 Step = tuple[Any, ...]
 

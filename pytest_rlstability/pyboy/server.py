@@ -19,7 +19,7 @@ import traceback
 from collections.abc import Callable
 from typing import Any
 
-from .wire import STACKS, Channel, SharedBlock
+from pytest_rlstability.pyboy.wire import STACKS, Channel, SharedBlock
 
 SPIN = 200e-6
 PUBLISH_EVERY = 0.1

@@ -8,8 +8,8 @@ import weakref
 from types import FrameType
 from typing import Any
 
-from ..sites import Site, here
-from .wire import HEIGHT, WIDTH
+from pytest_rlstability.pyboy.wire import HEIGHT, WIDTH
+from pytest_rlstability.sites import Site, here
 
 SHARED_FRAMES = 3
 """Views of this many different frames at one time are taken for stored observations. Two are ordinary: one kept

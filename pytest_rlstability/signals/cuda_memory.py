@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from typing import Any
 
-from .protocol import Signal
+from pytest_rlstability.signals.protocol import Signal
 
 
 def _started_cuda() -> Any:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import os
 
-from .proc import GONE, read_link
-from .protocol import Signal, UnavailableError
+from pytest_rlstability.signals.proc import GONE, read_link
+from pytest_rlstability.signals.protocol import Signal, UnavailableError
 
 _DIRECTORIES = ("/proc/self/fd", "/dev/fd")
 

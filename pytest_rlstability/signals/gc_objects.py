@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import gc
 
-from .protocol import Signal
+from pytest_rlstability.signals.protocol import Signal
 
 
 class TrackedObjects(Signal):

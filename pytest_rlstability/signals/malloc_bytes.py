@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from .allowances import allowed_bytes
-from .protocol import Signal, UnavailableError
+from pytest_rlstability.signals.allowances import allowed_bytes
+from pytest_rlstability.signals.protocol import Signal, UnavailableError
 
 
 class MallocBytes(Signal):

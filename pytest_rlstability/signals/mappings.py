@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from .proc import PAGE, ProcFile, read_bytes
-from .protocol import Signal, UnavailableError
+from pytest_rlstability.signals.proc import PAGE, ProcFile, read_bytes
+from pytest_rlstability.signals.protocol import Signal, UnavailableError
 
 _ARENA = 64 * 2**20
 """glibc reserves a thread's arena in aligned pieces of this size: those are malloc's."""

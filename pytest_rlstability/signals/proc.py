@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 
-from .protocol import UnavailableError
+from pytest_rlstability.signals.protocol import UnavailableError
 
 PAGE = os.sysconf("SC_PAGE_SIZE") if hasattr(os, "sysconf") else 4096
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import os
 import time
 
-from .proc import read_bytes, require_directory
-from .protocol import Signal
+from pytest_rlstability.signals.proc import read_bytes, require_directory
+from pytest_rlstability.signals.protocol import Signal
 
 
 def has_children() -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 
-from .protocol import Signal, UnavailableError
+from pytest_rlstability.signals.protocol import Signal, UnavailableError
 
 
 class PythonBlocks(Signal):

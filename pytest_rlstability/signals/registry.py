@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib
 from collections.abc import Collection
 
-from .protocol import Signal, UnavailableError
+from pytest_rlstability.signals.protocol import Signal, UnavailableError
 
 SIGNALS: dict[str, str] = {
     "fds": "descriptors:Descriptors",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from .protocol import Signal
+from pytest_rlstability.signals.protocol import Signal
 
 
 class ResidentSet(Signal):

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import os
 
-from .proc import require_directory
-from .protocol import Signal
+from pytest_rlstability.signals.proc import require_directory
+from pytest_rlstability.signals.protocol import Signal
 
 DIRECTORY = "/dev/shm"
 

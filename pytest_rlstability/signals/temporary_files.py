@@ -5,8 +5,8 @@ from __future__ import annotations
 import os
 import tempfile
 
-from .proc import require_directory
-from .protocol import Signal
+from pytest_rlstability.signals.proc import require_directory
+from pytest_rlstability.signals.protocol import Signal
 
 HABITS = ("SB3-",)
 """Directories that a library leaves behind by design: stable-baselines3 makes one for its log in every ``learn()``."""

@@ -7,7 +7,7 @@ import sys
 import threading
 import traceback
 
-from .protocol import Signal
+from pytest_rlstability.signals.protocol import Signal
 
 
 def _where(ident: int | None) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import gc
 import sys
 
-from .protocol import Signal
+from pytest_rlstability.signals.protocol import Signal
 
 
 class TorchStorages(Signal):

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from .proc import PAGE, read_bytes, require_directory
-from .processes import command_of, descendants
-from .protocol import Signal
+from pytest_rlstability.signals.proc import PAGE, read_bytes, require_directory
+from pytest_rlstability.signals.processes import command_of, descendants
+from pytest_rlstability.signals.protocol import Signal
 
 
 class WorkerMemory(Signal):

@@ -6,20 +6,20 @@ import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
-from ..events import Section
-from ..isolation.watch import resident_memory
-from ..leaks.check import LeakCheck, Teller, Watched
-from ..leaks.report import amount
-from ..leaks.series import Series
-from ..leaks.settings import LeakSettings
-from ..signals.protocol import Signal
-from ..signals.registry import GROUPS
-from ..verdicts.leak import FEWEST_SAMPLES, Rule
-from .forecast import growth_per_second, hours_until, pace
-from .memory_room import memory_room
-from .output import CapturedOutput
-from .settings import time_for_holders
-from .state import SoakState
+from pytest_rlstability.events import Section
+from pytest_rlstability.isolation.watch import resident_memory
+from pytest_rlstability.leaks.check import LeakCheck, Teller, Watched
+from pytest_rlstability.leaks.report import amount
+from pytest_rlstability.leaks.series import Series
+from pytest_rlstability.leaks.settings import LeakSettings
+from pytest_rlstability.signals.protocol import Signal
+from pytest_rlstability.signals.registry import GROUPS
+from pytest_rlstability.soak.forecast import growth_per_second, hours_until, pace
+from pytest_rlstability.soak.memory_room import memory_room
+from pytest_rlstability.soak.output import CapturedOutput
+from pytest_rlstability.soak.settings import time_for_holders
+from pytest_rlstability.soak.state import SoakState
+from pytest_rlstability.verdicts.leak import FEWEST_SAMPLES, Rule
 
 SAMPLING_SHARE = 0.02
 LONGEST_INTERVAL = 10.0

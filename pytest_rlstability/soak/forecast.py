@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import median
 
-from ..verdicts.leak import Evidence, Rule, judge
+from pytest_rlstability.verdicts.leak import Evidence, Rule, judge
 
 _FEWEST = 8
 _DRIFT = 1.25

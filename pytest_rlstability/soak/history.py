@@ -6,8 +6,8 @@ from collections import deque
 from collections.abc import Mapping
 from typing import Any
 
-from ..leaks.series import Series, sparkline
-from ..units import format_duration, format_size
+from pytest_rlstability.leaks.series import Series, sparkline
+from pytest_rlstability.units import format_duration, format_size
 
 NEWEST = 8
 _WIDTH = 32

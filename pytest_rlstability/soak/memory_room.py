@@ -12,7 +12,7 @@ def memory_room(limit: int | None = None) -> float:
     import psutil
 
     if limit is not None:
-        from ..isolation.watch import resident_memory
+        from pytest_rlstability.isolation.watch import resident_memory
 
         return max(0.0, limit - resident_memory(psutil.Process().pid))
     free = float(psutil.virtual_memory().available)

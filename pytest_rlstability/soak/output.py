@@ -5,8 +5,8 @@ from __future__ import annotations
 import os
 import re
 
-from ..isolation.output import KEPT_BYTES
-from ..signals.proc import read_link
+from pytest_rlstability.isolation.output import KEPT_BYTES
+from pytest_rlstability.signals.proc import read_link
 
 MOST_BYTES = 16 * KEPT_BYTES
 _OURS = re.compile(r".*/rlstability-[^/]*/\d+\.(out|err)")

@@ -7,10 +7,10 @@ from collections import deque
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from ..facts import Killed, Run
-from ..isolation.hub import TestProcess
-from ..units import format_duration, format_size
-from .state import SoakState
+from pytest_rlstability.facts import Killed, Run
+from pytest_rlstability.isolation.hub import TestProcess
+from pytest_rlstability.soak.state import SoakState
+from pytest_rlstability.units import format_duration, format_size
 
 INTERVAL = 1.0
 _PACE_OVER = 30

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from ..markers import Soak, read_marker
-from ..options import Settings
+from pytest_rlstability.markers import Soak, read_marker
+from pytest_rlstability.options import Settings
 
 _HOLDERS_SHARE = 0.05
 _LONGEST_FOR_HOLDERS = 600.0

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields
 from typing import Any
 
-from ..units import format_duration, format_size
+from pytest_rlstability.units import format_duration, format_size
 
 
 @dataclass(frozen=True)
