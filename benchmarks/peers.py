@@ -149,8 +149,8 @@ ROWS = (
     Row("tells a deadlock from slow", HANGS, ("lock cycle", "long computation"), told_from_slow),
     Row("leak of Python objects reported", LEAKS, ("python leak",), leak_reported),
     Row("leak of C memory reported", LEAKS, ("native leak",), leak_reported),
-    Row("innocent: `deque(maxlen=10_000)` filling", LEAKS, ("replay buffer",), green),
-    Row("innocent: sawtooth of a rollout buffer", LEAKS, ("sawtooth",), green),
+    Row("no false alarm: `deque(maxlen=10_000)` fills", LEAKS, ("replay buffer",), green),
+    Row("no false alarm: sawtooth of a rollout buffer", LEAKS, ("sawtooth",), green),
 )
 
 

@@ -14,6 +14,8 @@ import peer_cases
 import peers
 from peers import Outcome
 
+ROOT = Path(__file__).parents[2]
+
 BOTH_PASSED = Outcome(0, {"test_bad": "passed", "test_good": "passed"})
 BAD_FAILED = Outcome(1, {"test_bad": "failed", "test_good": "passed"}, {"test_bad": "it died"})
 RUN_DIED = Outcome(-11, {})
@@ -145,3 +147,16 @@ def test_table_has_a_line_for_each_row_and_says_what_ran() -> None:
     assert "| runs on pytest 9.2.0 | no (on 8.4.2 below) |" in text
     assert all(f"| {row.title} | cell {number} |" in text for number, row in enumerate(peers.ROWS))
     assert "- pytest-forked 1.7.5, pytest-timeout 2.4.0, pytest 8.4.2: `pytest --forked --timeout=8" in text
+
+
+def rows_of(page: str) -> list[str]:
+    return [line for line in page.splitlines() if line.startswith("| ")]
+
+
+def test_pages_show_one_and_the_same_run() -> None:
+    measured = rows_of((ROOT / "docs" / "comparison.md").read_text(encoding="utf-8"))
+    readme = (ROOT / "README.md").read_text(encoding="utf-8").partition("## Compared with\n")[2].partition("\n## ")[0]
+    assert [row.split(" | ")[0] for row in measured[3:]] == [f"| {row.title}" for row in peers.ROWS]
+    assert measured[0].strip("| ").split(" | ") == [contender.name for contender in peer_cases.CONTENDERS]
+    assert rows_of(readme)
+    assert set(rows_of(readme)) <= set(measured)
