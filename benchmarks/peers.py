@@ -1,6 +1,6 @@
 """What pytest-rlstability and its peers do about the same faults, measured, as a Markdown table.
 
-    python benchmarks/peers.py                              everything, some fifteen minutes
+    python benchmarks/peers.py                              everything, some ten minutes
     python benchmarks/peers.py --only psleak                one contender
     python benchmarks/peers.py --environments DIRECTORY     keep the virtual environments there, and use them again
 
