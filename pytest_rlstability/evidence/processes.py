@@ -180,6 +180,8 @@ def _read_syscall(base: str) -> tuple[str, int | None, bool, int | None]:
         return "", None, False, None
     call = _SYSCALLS.get(int(words[0]), f"syscall {words[0]}")
     arguments = [int(word, 16) for word in words[1:7]]
+    if call in ("select", "pselect6") and arguments[0] == 0:
+        call = "nanosleep"  # no descriptors: how time.sleep does it before Python 3.11
     descriptor = _signed(arguments[0]) if call in _ON_A_DESCRIPTOR or call.startswith("epoll") else None
     futex = arguments[0] if call == "futex" and not arguments[1] & _FUTEX_PRIVATE else None
     return call, descriptor, _is_endless(call, arguments), futex

@@ -10,6 +10,7 @@ import warnings
 from collections.abc import Callable, Generator
 from importlib import import_module
 from pathlib import Path
+from sys import intern
 from typing import Any
 
 import pytest
@@ -105,14 +106,23 @@ def _json_value(value: object, fallback: Callable[[object], str]) -> object:
 
 
 def revive_report(item: pytest.Item, data: Record) -> pytest.TestReport:
-    """The report that ``flatten_report`` took apart; what pytest knows as tuples are tuples again."""
+    """The report that ``flatten_report`` took apart; what pytest knows as tuples are tuples again.
+
+    Pytest keeps every report until the end: what is the same in all of them is kept once.
+    """
     config = item.config
     data["nodeid"] = item.nodeid  # xdist may have added its group to it, in pytest's process only
+    own = {name: name for name in item.keywords}
+    data["keywords"] = {own.get(name, name): value for name, value in data["keywords"].items()}
+    if data["location"] == list(item.location):
+        data["location"] = item.location
     for key in ("user_properties", "sections"):
         data[key] = [tuple(pair) for pair in data[key]]
     for key in ("location", "longrepr"):
         if isinstance(data.get(key), list):
             data[key] = tuple(data[key])
+    data = {intern(key): value for key, value in data.items()}
+    data.update(outcome=intern(data["outcome"]), when=intern(data["when"]))
     report: pytest.TestReport | None = config.hook.pytest_report_from_serializable(config=config, data=data)
     assert report is not None, f"no plugin knows the report type {data.get('$report_type')!r}"
     return report

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
+from sys import intern
 from typing import Any
 
 import pytest
@@ -73,7 +74,7 @@ def junit_properties(known: Mapping[str, Any]) -> list[tuple[str, object]]:
         pairs.update(laps=soak["laps"], per_lap=next(iter(soak["per_lap"].values()), 0))
     if verdict := known.get("verdict"):
         pairs = {"verdict": verdict["word"], **verdict["facts"], **pairs}
-    return [(PREFIX + name, value) for name, value in pairs.items()]
+    return [(intern(PREFIX + name), value) for name, value in pairs.items()]
 
 
 def _modules(verdict: Verdict) -> list[str]:
