@@ -18,7 +18,7 @@ from collections import Counter
 from pathlib import Path
 
 RECORDER = """
-import json
+import json, re
 
 class Recorder:
     def __init__(self, path):
@@ -35,7 +35,9 @@ class Recorder:
             kept.setdefault(report.when, word)
 
     def pytest_warning_recorded(self, warning_message, nodeid, when):
-        self.warnings.append([nodeid, when, warning_message.category.__name__, str(warning_message.message)[:200]])
+        # The number of pytest's temporary directory is another one in every run.
+        text = re.sub(r"pytest-\\d+", "pytest-N", str(warning_message.message))
+        self.warnings.append([nodeid, when, warning_message.category.__name__, text[:200]])
 
     def pytest_sessionfinish(self):
         with open(self.path, "w") as file:

@@ -36,7 +36,7 @@ _ON_A_DESCRIPTOR = (
 )  # fmt: skip
 _FUTEX_WAITS = (0, 6, 9, 13)
 _FUTEX_PRIVATE = 128
-_HELPERS = ("multiprocessing.resource_tracker", "multiprocessing.forkserver")
+_HELPERS = ("resource_tracker import main", "multiprocessing.forkserver")
 
 
 @dataclass(frozen=True)

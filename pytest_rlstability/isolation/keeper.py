@@ -31,8 +31,8 @@ Birth = Callable[[Record], int]
 
 _KILL = getattr(signal, "SIGKILL", signal.SIGTERM)
 
-# Helpers of multiprocessing that end by themselves once the test's process is gone, cleaning up as they do.
-_SELF_ENDING = ("multiprocessing.resource_tracker", "multiprocessing.forkserver", "multiprocessing-fork")
+# Helpers of multiprocessing and loky that end by themselves once the test's process is gone, cleaning up as they do.
+_SELF_ENDING = ("resource_tracker import main", "multiprocessing.forkserver", "multiprocessing-fork")
 _GRACE = 1.0
 
 
