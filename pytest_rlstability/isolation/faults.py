@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from pytest_rlstability.isolation import kernel
-from pytest_rlstability.isolation.output import replace_descriptor
+from pytest_rlstability.isolation.descriptors import replace_descriptor
 
 # A real-time signal, because the ordinary user signals belong to the code under test.
 STACKS_SIGNAL: int | None = signal.SIGRTMIN + 7 if hasattr(signal, "SIGRTMIN") else None

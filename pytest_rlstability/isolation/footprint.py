@@ -46,7 +46,9 @@ class Footprint:
 
     def refresh(self) -> None:
         """Take in what tests have learnt."""
-        if self._usable and self._ranges is None and self._common.exists():
+        if not self._usable or self._ranges is not None:
+            return
+        with suppress(OSError):  # not there yet, or nothing can be opened now: the zygote must go on
             numbers = array.array("Q", self._common.read_bytes())
             pairs = zip(numbers[::2], numbers[1::2], strict=True)
             ranges = [_Range(first * _PAGE, count * _PAGE) for first, count in pairs]

@@ -10,6 +10,8 @@ from pathlib import Path
 import pytest
 from _pytest.capture import FDCaptureBase
 
+from pytest_rlstability.isolation.descriptors import replace_descriptor
+
 KEPT_BYTES = 256 * 1024
 """How much of the head and how much of the tail of one captured stream is kept in a report."""
 
@@ -42,12 +44,6 @@ class Output:
     def keep_in(self, paths: tuple[Path, Path]) -> None:
         for descriptor, path in zip(self._descriptors, paths, strict=False):
             replace_descriptor(descriptor, os.open(path, os.O_RDWR | os.O_CREAT | os.O_TRUNC, 0o600))
-
-
-def replace_descriptor(place: int, descriptor: int) -> None:
-    """Put an open file in the place of another one, whose number somebody has already been given."""
-    os.dup2(descriptor, place, inheritable=False)
-    os.close(descriptor)
 
 
 @contextmanager

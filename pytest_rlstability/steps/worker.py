@@ -21,6 +21,7 @@ import time
 import traceback
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 STACK_GRACE = 2.0
@@ -92,23 +93,13 @@ def _hold_crashes(directory: str) -> None:
 
     A forked worker is not held, whoever waits for it must see it die, and its stacks go to a file of its own.
     """
-    from pytest_rlstability.isolation import kernel
-
-    def in_fork() -> None:
-        # Off first: faulthandler installs its handlers only when it believes that they are not there.
-        faulthandler.disable()
-        kernel.default_fatal_signals()
-        with contextlib.suppress(OSError):
-            descriptor = os.open(os.path.join(directory, f"{os.getpid()}.fault"), _APPEND)
-            faulthandler.enable(descriptor)
-            _write_stacks_when_asked(descriptor)
+    from pytest_rlstability.isolation import faults, kernel
 
     kernel.die_with_parent()
     kernel.allow_tracing()
     faulthandler.disable()
     kernel.hold_on_fatal_signals()
-    if hasattr(os, "register_at_fork"):
-        os.register_at_fork(after_in_child=in_fork)
+    faults.follow_forks(Path(directory), lambda: True)
 
 
 def _write_stacks_when_asked(descriptor: int) -> None:

@@ -63,17 +63,20 @@ def run_a_test(known: Footprint, memory: memoryview, pages: range) -> Callable[[
     return test
 
 
+def a_spare_owns(pages: list[int], known: Footprint, memory: memoryview) -> bool:
+    def look() -> bool:
+        known.prepare()
+        return exclusive_among(memory) == pages
+
+    return in_a_fork(look)
+
+
 def test_a_spare_owns_what_two_tests_wrote_to_and_no_more(tmp_path: Path, memory: memoryview) -> None:
     known = Footprint(tmp_path)
     assert in_a_fork(run_a_test(known, memory, range(PAGES)))
     assert in_a_fork(run_a_test(known, memory, WRITTEN))
     known.refresh()
-
-    def look() -> bool:
-        known.prepare()
-        return exclusive_among(memory) == list(WRITTEN)
-
-    assert in_a_fork(look)
+    assert a_spare_owns(list(WRITTEN), known, memory)
 
 
 def test_where_the_kernel_takes_one_range_at_a_time(
@@ -87,12 +90,7 @@ def test_nothing_is_copied_before_two_tests_agree(tmp_path: Path, memory: memory
     known = Footprint(tmp_path)
     assert in_a_fork(run_a_test(known, memory, WRITTEN))
     known.refresh()
-
-    def look() -> bool:
-        known.prepare()
-        return exclusive_among(memory) == []
-
-    assert in_a_fork(look)
+    assert a_spare_owns([], known, memory)
 
 
 def test_two_tests_that_write_all_over_the_place_teach_nothing(
@@ -103,12 +101,7 @@ def test_two_tests_that_write_all_over_the_place_teach_nothing(
     for _ in range(2):
         assert in_a_fork(run_a_test(known, memory, WRITTEN))
     known.refresh()
-
-    def look() -> bool:
-        known.prepare()
-        return exclusive_among(memory) == []
-
-    assert in_a_fork(look)
+    assert a_spare_owns([], known, memory)
 
 
 def test_a_directory_that_is_gone_is_no_trouble(tmp_path: Path, memory: memoryview) -> None:
