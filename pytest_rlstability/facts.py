@@ -64,6 +64,8 @@ class Run:
     done: bool = False
     clean: bool = False
     shared: bool = False
+    goes_on: bool = False
+    """Whether the process, told already, went on with the next test."""
     stop: Record | None = None
     interrupted: bool = False
     fault: str = ""
@@ -111,7 +113,7 @@ class Run:
         elif kind == "fault":
             self.fault = record["traceback"]
         elif kind == "done":
-            self.done = True
+            self.done, self.lap, self.goes_on = True, record["laps"], record["goes_on"]
         elif kind == "clean":
             self.clean = True
 

@@ -1,4 +1,5 @@
-"""What a process tree is doing, thread by thread, from /proc: half a millisecond for a training process."""
+"""What a process tree is doing, thread by thread, from /proc. Of a thread that has not run since the last look,
+no more is read than that."""
 
 from __future__ import annotations
 
@@ -7,11 +8,11 @@ import platform
 import re
 import signal
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from pytest_rlstability.isolation.kernel import children_of, command_of, descendants_of
+from pytest_rlstability.isolation.kernel import children_of, command_of, descendants_of, read_small
 
 _NUMBERS = {
     "x86_64": {
@@ -54,6 +55,8 @@ class ThreadState:
     endless: bool = False
     futex: int | None = None
     """Where the lock lies that it waits for, if processes that share the memory could wake it too."""
+    schedule: bytes = b""
+    """How long and how often it has run, as the kernel counts it: the same as long as it stays asleep."""
 
     @property
     def asleep(self) -> bool:
@@ -84,11 +87,13 @@ class TreeState:
         return tuple(thread for thread in self.threads if thread.pid == pid)
 
 
-def look_at_tree(pid: int, members: Iterable[int] | None = None) -> TreeState:
-    """The threads of *pid* and of all its descendants (*members*, if they are known already), zombies left out."""
+def look_at_tree(pid: int, members: Iterable[int] | None = None, before: TreeState | None = None) -> TreeState:
+    """The threads of *pid* and of all its descendants (*members*, if they are known already), zombies left out.
+    What *before* knew of threads that still sleep is taken from there."""
+    asleep = {} if before is None else {(state.pid, state.thread): state for state in before.threads if state.asleep}
     found: list[ThreadState] = []
     for member in members_of(pid) if members is None else members:
-        found += look_at_process(member)
+        found += look_at_process(member, asleep)
     return TreeState(tuple(found))
 
 
@@ -106,8 +111,7 @@ def members_of(pid: int) -> list[int]:
 def _family(pid: int) -> tuple[int, int]:
     """Parent and session of a process; zeros when it has ended."""
     try:
-        with open(f"/proc/{pid}/stat", "rb") as file:
-            fields = file.read().rpartition(b")")[2].split()
+        fields = read_small(f"/proc/{pid}/stat").rpartition(b")")[2].split()
     except OSError:
         return 0, 0
     return int(fields[1]), int(fields[3])
@@ -116,8 +120,7 @@ def _family(pid: int) -> tuple[int, int]:
 def ticks_of(pid: int) -> int:
     """The processor time of a process and its ended children, in ticks of 10 ms; one file to read."""
     try:
-        with open(f"/proc/{pid}/stat", "rb") as file:
-            fields = file.read().rpartition(b")")[2].split()
+        fields = read_small(f"/proc/{pid}/stat").rpartition(b")")[2].split()
     except OSError:
         return 0
     return sum(int(field) for field in fields[11:15])
@@ -126,30 +129,31 @@ def ticks_of(pid: int) -> int:
 def delay_of(pid: int) -> float:
     """Seconds the first thread of a process was ready to run, and another had the processor."""
     try:
-        with open(f"/proc/{pid}/schedstat", "rb") as file:
-            return int(file.read().split()[1]) / 1e9
+        return int(read_small(f"/proc/{pid}/schedstat").split()[1]) / 1e9
     except (OSError, IndexError):
         return 0.0
 
 
-def look_at_process(pid: int) -> list[ThreadState]:
+def look_at_process(pid: int, asleep: Mapping[tuple[int, int], ThreadState] | None = None) -> list[ThreadState]:
     if sys.platform != "linux":
         return _look_by_psutil(pid)
     try:
         threads = os.listdir(f"/proc/{pid}/task")
     except OSError:
         return []
-    states = (_look_at_thread(pid, int(thread)) for thread in threads)
+    known = asleep or {}
+    states = (_look_at_thread(pid, thread, known.get((pid, thread))) for thread in map(int, threads))
     return [state for state in states if state is not None and state.state not in "ZX"]
 
 
-def _look_at_thread(pid: int, thread: int) -> ThreadState | None:
+def _look_at_thread(pid: int, thread: int, before: ThreadState | None) -> ThreadState | None:
     base = f"/proc/{pid}/task/{thread}"
     try:
-        with open(f"{base}/stat", "rb") as file:
-            head, _, tail = file.read().rpartition(b")")
-        with open(f"{base}/status", "rb") as file:
-            status = file.read()
+        schedule = _schedule(base)  # first: if the thread runs meanwhile, the next look sees it
+        if before is not None and schedule and schedule == before.schedule:
+            return before
+        head, _, tail = read_small(f"{base}/stat").rpartition(b")")
+        status = read_small(f"{base}/status")
     except OSError:
         return None
     fields = tail.split()
@@ -166,14 +170,22 @@ def _look_at_thread(pid: int, thread: int) -> ThreadState | None:
         descriptor=descriptor,
         endless=endless,
         futex=futex,
+        schedule=schedule,
     )
+
+
+def _schedule(base: str) -> bytes:
+    try:
+        schedule = read_small(f"{base}/schedstat")
+    except OSError:
+        return b""
+    return b"" if schedule.startswith(b"0 0 0") else schedule  # a kernel that does not count
 
 
 def _read_syscall(base: str) -> tuple[str, int | None, bool, int | None]:
     """The call, the descriptor it is about, whether it waits without a timeout, and for which shared lock."""
     try:
-        with open(f"{base}/syscall") as file:
-            words = file.read().split()
+        words = read_small(f"{base}/syscall").decode().split()
     except OSError:
         return "?", None, False, None
     if not words or words[0] in ("running", "-1"):

@@ -115,17 +115,22 @@ class Child:
         own_pid = os.getpid()
         before = Leftovers()
         item: pytest.Item | None = None
+        goes_on = False
         while (job := self._wire.receive()) is not None:
+            if job["early"] and not goes_on:
+                continue  # sent before anybody knew how the last one would end
             if job["item"] is None:
                 self._leave_early(item, before)
                 break
             item = find(job["item"])
             nextitem = None if job["next"] is None else find(job["next"])
-            self._run(item, nextitem, job)
+            passed = self._run(item, nextitem, job)
             if os.getpid() != own_pid:
                 os._exit(0)  # a copy the test forked and let run on: it is not the test
-            self._wire.send({"kind": "done"})
-            if nextitem is None or self._session.shouldfail or self._session.shouldstop:
+            leaves = nextitem is None or self._session.shouldfail or self._session.shouldstop
+            goes_on = passed and not leaves
+            self._wire.send({"kind": "done", "laps": self._slot.laps, "goes_on": goes_on})
+            if leaves:
                 self._take_leave(item, before, exit_check=job["exit_check"])
                 break
 
@@ -135,8 +140,10 @@ class Child:
             self._session._setupstate.teardown_exact(None)
             self._take_leave(item, before, exit_check=True)
 
-    def _run(self, item: pytest.Item, nextitem: pytest.Item | None, job: Record) -> None:
+    def _run(self, item: pytest.Item, nextitem: pytest.Item | None, job: Record) -> bool:
+        """Run one test; whether it passed."""
         self._slot.clear()
+        self._reporter.all_passed = True
         limit_memory(job["memory"])
         self._seeds.sow(job["seed"])
         if job["repeated"]:
@@ -146,12 +153,17 @@ class Child:
         try:
             item.config.hook.pytest_runtest_protocol(item=item, nextitem=nextitem)
         except pytest.exit.Exception as stop:
-            self._wire.send({"kind": "stop", "reason": stop.msg, "code": stop.returncode})
+            self._break_off({"kind": "stop", "reason": stop.msg, "code": stop.returncode})
         except KeyboardInterrupt:
-            self._wire.send({"kind": "interrupt"})
+            self._break_off({"kind": "interrupt"})
         except BaseException:
-            self._wire.send({"kind": "fault", "traceback": traceback.format_exc()})
+            self._break_off({"kind": "fault", "traceback": traceback.format_exc()})
         self._send_suite_properties(item.config)
+        return self._reporter.all_passed
+
+    def _break_off(self, record: Record) -> None:
+        self._reporter.all_passed = False
+        self._wire.send(record)
 
     def _send_suite_properties(self, config: pytest.Config) -> None:
         from _pytest.junitxml import xml_key

@@ -46,8 +46,12 @@ class TestProcess:
     def ready(self) -> bool:
         return self.wire is not None and self.fault_socket is not None
 
-    def take_records(self) -> list[Record]:
-        taken, self.records = self.records, []
+    def take_records(self, *, one_test: bool = False) -> list[Record]:
+        """What has come; of *one_test*, if a shared process may have gone on to the next."""
+        end = len(self.records)
+        if one_test:
+            end = next((number for number, record in enumerate(self.records, 1) if record["kind"] == "done"), end)
+        taken, self.records = self.records[:end], self.records[end:]
         return taken
 
 

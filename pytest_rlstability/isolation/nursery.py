@@ -36,6 +36,13 @@ class Nursery:
         """A process that may yet have to be born."""
         return self._take_spare(demand) or self._order(demand)
 
+    def is_ready(self, demand: Demand) -> bool:
+        """Whether ``take`` would not have to wait."""
+        if not self._spares:
+            return False
+        made_for, process = self._spares[0]
+        return made_for == demand and process.ready and process.exit is None
+
     def prewarm(self, demand: Demand) -> None:
         """Have processes made ready for *demand* while something else goes on."""
         while len(self._spares) < self.backend.spares:

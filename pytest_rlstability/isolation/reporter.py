@@ -44,6 +44,8 @@ class Reporter:
     def __init__(self, config: pytest.Config, directory: Path) -> None:
         self._config = config
         self._directory = directory
+        self.all_passed = True
+        """Whether every report since this was set was one of passing."""
 
     def attach(self, wire: Wire, slot: Slot) -> None:
         """Speak for the process at the other end of *wire*."""
@@ -67,6 +69,7 @@ class Reporter:
 
     @pytest.hookimpl
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        self.all_passed &= report.outcome == "passed"
         if report.failed and (dead := dead_workers(self._directory)):
             self._wire.send({"kind": "dead-workers", "workers": dead})
         self._wire.send({"kind": "report", "data": flatten_report(self._config, report)})

@@ -58,6 +58,7 @@ class StallWatch:
         self._state = Standstill(after)
         self._ticks: dict[int, int] = {}
         self._delays: dict[int, float] = {}
+        self._tree: TreeState | None = None
         self._looked = time.monotonic()
         self._interval = max(0.05, min(INTERVAL, after / 4))
         self.due = self._looked + self._interval
@@ -88,7 +89,7 @@ class StallWatch:
         close_look = process.lock_waits or (beating and self._state.still + gap >= self._after / 2)
         if busy and not close_look:
             return Look(gap, mark, beating, busy=True), None
-        tree = look_at_tree(process.pid, members)
+        tree = self._tree = look_at_tree(process.pid, members, self._tree)
         return Look(gap, mark, beating, tree, process.pid, frozenset(process.daemons), starved), tree
 
     def _starved(self, members: list[int], gap: float) -> float:

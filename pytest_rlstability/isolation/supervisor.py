@@ -67,9 +67,9 @@ class Supervisor:
             return False
         process, run = job.process, job.run
         run.ended = time.time()
-        run.exit = process.exit
         run.threads = process.threads
-        if process.exit is not None:
+        if process.exit is not None and not _has_gone_on(run):
+            run.exit = process.exit
             run.killed_by_kernel = self._killed_by_kernel(process.exit)
             if not run.passed_the_rule:
                 run.stdout, run.stderr = read_output(process.stdout), read_output(process.stderr)
@@ -101,7 +101,7 @@ class Supervisor:
     def _has_ended(self, job: Job) -> bool:
         process, run = job.process, job.run
         self._hear(process, run)
-        if process.exit is not None or (run.shared and run.done):
+        if process.exit is not None or _has_gone_on(run):
             return True
         self._hub.listen_to(process)
         if process.fault:
@@ -115,12 +115,12 @@ class Supervisor:
         return False
 
     def _hear(self, process: TestProcess, run: Run) -> None:
-        for record in process.take_records():
+        slot = process.slot
+        run.phase, run.phase_start, run.lap = slot.phase, slot.phase_start, slot.laps
+        for record in process.take_records(one_test=run.shared):
             run.hear(record)
             if record["kind"] == "sample":
                 self._tell(run, record)
-        slot = process.slot
-        run.phase, run.phase_start, run.lap = slot.phase, slot.phase_start, slot.laps
 
     def _take_crash(self, nursery: Nursery, process: TestProcess, run: Run) -> None:
         """The process has dumped its stacks and is held where it crashed, or about to die."""
@@ -162,3 +162,8 @@ class Supervisor:
             return False
         before, self._kernel_kills = self._kernel_kills, kernel_kills()
         return self._kernel_kills > before
+
+
+def _has_gone_on(run: Run) -> bool:
+    """Whether this test is over, and what its process does now is another's."""
+    return run.shared and run.done

@@ -1,0 +1,200 @@
+"""Tests that take their time and must never be called a stall. Run by
+tests/acceptance/test_stall_corpus.py, and again and again by benchmarks/stall_innocents.py."""
+
+import asyncio
+import mmap
+import multiprocessing
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+
+import pytest
+
+pytestmark = pytest.mark.rl_no_stall(after="4 s")
+LONG = 6.0
+
+
+def test_slow_laps(rl_laps):
+    end = time.monotonic() + LONG
+    for _ in rl_laps:
+        time.sleep(0.7)
+        if time.monotonic() > end:
+            break
+
+
+def test_computing_after_beats_in_setup(beats):
+    end = time.monotonic() + LONG
+    while time.monotonic() < end:
+        sum(range(10000))
+
+
+@pytest.fixture
+def beats(rl_heartbeat):
+    rl_heartbeat()
+
+
+def test_waiting_for_a_busy_child():
+    code = f"import time; e = time.time() + {LONG}\nwhile time.time() < e: pass"
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_waiting_for_an_orphan_that_works():
+    code = f"import time; e = time.time() + {LONG}\nwhile time.time() < e: pass"
+    reader, writer = os.pipe()
+    if os.fork() == 0:
+        if os.fork() == 0:
+            os.close(reader)
+            exec(code)
+        os._exit(0)
+    os.close(writer)
+    os.wait()
+    os.read(reader, 1)
+
+
+def test_messages_between_processes():
+    mine, its = multiprocessing.Pipe()
+
+    def answer():
+        for _ in range(12):
+            its.send(its.recv())
+
+    worker = multiprocessing.get_context("fork").Process(target=answer, daemon=True)
+    worker.start()
+    for number in range(12):
+        time.sleep(0.5)
+        mine.send(number)
+        assert mine.recv() == number
+    worker.join()
+
+
+def test_joining_a_thread_that_polls():
+    def poll():
+        for _ in range(12):
+            time.sleep(0.5)
+
+    thread = threading.Thread(target=poll)
+    thread.start()
+    thread.join()
+
+
+def test_waiting_for_a_daemon_that_polls():
+    done = threading.Event()
+
+    def poll():
+        for _ in range(12):
+            time.sleep(0.5)
+        done.set()
+
+    threading.Thread(target=poll, daemon=True).start()
+    done.wait()
+
+
+def test_an_alarm_of_its_own():
+    done = threading.Event()
+    signal.signal(signal.SIGALRM, lambda *_: done.set())
+    signal.alarm(4)
+    done.wait()
+
+
+def test_sleeping_less_than_the_limit():
+    time.sleep(3)
+
+
+@pytest.fixture
+def long_setup():
+    end = time.monotonic() + LONG
+    while time.monotonic() < end:
+        compile("x = 1\n" * 500, "x", "exec")
+
+
+def test_long_setup(long_setup):
+    pass
+
+
+@pytest.mark.rl_no_stall(after=0)
+def test_watch_off():
+    released = threading.Lock()
+    released.acquire()
+    threading.Timer(5, released.release).start()
+    released.acquire()
+
+
+def test_zombies_and_churn():
+    subprocess.Popen(["true"])
+    for _ in range(20):
+        subprocess.run(["sleep", "0.3"])
+
+
+def test_native_computing():
+    numpy = pytest.importorskip("numpy")
+    matrix = numpy.random.rand(400, 400)
+    end = time.monotonic() + LONG
+    while time.monotonic() < end:
+        numpy.linalg.svd(matrix)
+
+
+def test_native_computing_that_holds_the_gil():
+    pattern = re.compile("(a+)+b")
+    end = time.monotonic() + LONG
+    while time.monotonic() < end:
+        pattern.match("a" * 24)
+
+
+def test_waiting_for_the_disk(tmp_path):
+    end = time.monotonic() + LONG
+    with open(tmp_path / "file", "wb") as file:
+        while time.monotonic() < end:
+            file.seek(0)
+            file.write(os.urandom(1 << 20))
+            os.fsync(file.fileno())
+
+
+def test_more_memory_than_there_is_room_for(rl_laps):
+    """Pages that come and go, as on a machine that swaps."""
+    memory = mmap.mmap(-1, 64 << 20)
+    end = time.monotonic() + LONG
+    for _ in rl_laps:
+        for page in range(0, len(memory), mmap.PAGESIZE):
+            memory[page] = 1
+        memory.madvise(mmap.MADV_DONTNEED)
+        if time.monotonic() > end:
+            break
+
+
+def test_slow_client_of_a_slow_server():
+    server = socket.create_server(("127.0.0.1", 0))
+
+    def serve():
+        connection, _ = server.accept()
+        for _ in range(12):
+            time.sleep(0.5)
+            connection.sendall(b"frame")
+        connection.close()
+
+    threading.Thread(target=serve, daemon=True).start()
+    with socket.create_connection(server.getsockname()) as client:
+        while client.recv(1024):
+            pass
+
+
+def test_asyncio_that_waits_in_small_steps():
+    async def steps():
+        for _ in range(12):
+            await asyncio.sleep(0.5)
+
+    asyncio.run(steps())
+
+
+def test_training_that_beats(rl_heartbeat):
+    stable_baselines3 = pytest.importorskip("stable_baselines3")
+    from pytest_rlstability.integrations import HeartbeatCallback
+
+    model = stable_baselines3.PPO("MlpPolicy", "CartPole-v1", n_steps=64, batch_size=32, n_epochs=1)
+    end = time.monotonic() + LONG
+    while time.monotonic() < end:
+        model.learn(64, callback=HeartbeatCallback(rl_heartbeat))

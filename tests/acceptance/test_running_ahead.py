@@ -1,0 +1,79 @@
+"""The next test may run while pytest is told of the last one, if nobody can notice."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+STOPS_AFTER_A_WARNING = """
+    import time
+    import pytest
+
+    def pytest_sessionstart(session):
+        global the_session
+        the_session = session
+
+    def pytest_warning_recorded():
+        time.sleep(1)  # for the next test to begin
+        the_session.shouldstop = "enough"
+"""
+SLEEPS = """
+    import os, pathlib, time, warnings
+
+    def test_warns():
+        warnings.warn("something")
+
+    def test_is_running_when_the_session_stops():
+        pathlib.Path("pid").write_text(str(os.getpid()))
+        time.sleep(60)
+"""
+
+
+@pytest.mark.parametrize("arguments", [(), ("--rl-group=module",)])
+def test_a_test_begun_early_and_not_wanted_is_ended_and_not_reported(run_pytest, arguments):
+    run_pytest.write("conftest.py", STOPS_AFTER_A_WARNING)
+    outcome = run_pytest(SLEEPS, *arguments)
+    assert outcome.tests == {"test_warns": "passed"}
+    assert "stopping after" not in outcome.text
+    assert "enough" in outcome.text
+    pid = int((run_pytest.path / "pid").read_text())  # it had begun
+    assert not Path(f"/proc/{pid}").exists()
+
+
+ONE_AFTER_THE_OTHER = """
+    import pathlib, time
+
+    def pytest_runtest_{hook}({argument}):
+        time.sleep(0.3)  # long enough for a test begun too early to be found out
+        with pathlib.Path("heard").open("a") as file:
+            file.write("x")
+"""
+
+
+@pytest.mark.parametrize("arguments", [(), ("--rl-group=module",), ("-n1",)])
+@pytest.mark.parametrize("hook, argument, before", [("logfinish", "nodeid", 0), ("logstart", "nodeid", 1)])
+def test_what_a_conftest_does_between_two_tests_is_done_when_the_next_begins(
+    run_pytest, hook, argument, before, arguments
+):
+    run_pytest.write("conftest.py", ONE_AFTER_THE_OTHER.format(hook=hook, argument=argument))
+    outcome = run_pytest(
+        f"""
+        import pathlib
+        import pytest
+        @pytest.mark.parametrize("number", range(3))
+        def test_it(number):
+            heard = pathlib.Path("heard")
+            assert len(heard.read_text() if heard.exists() else "") >= number + {before}
+        """,
+        *arguments,
+    )
+    assert set(outcome.tests.values()) == {"passed"}, outcome.text
+
+
+@pytest.mark.parametrize("arguments", [(), ("--rl-group=module",)])
+def test_output_that_goes_straight_to_the_terminal_stays_in_order(run_pytest, arguments):
+    source = "".join(f"def test_{name}(): print('said by {name}')\n" for name in "abcdef")
+    outcome = run_pytest(source, "-s", "-v", *arguments)
+    words = [word for line in outcome.text.splitlines() for word in ("said by", "PASSED") if word in line]
+    assert words == ["said by", "PASSED"] * 6
