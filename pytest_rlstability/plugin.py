@@ -78,6 +78,8 @@ def pytest_report_collectionfinish(config: pytest.Config, items: Sequence[pytest
 
 @pytest.hookimpl(wrapper=True, trylast=True)
 def pytest_runtestloop(session: pytest.Session) -> Generator[None, object, object]:
+    if not options.settings_of(session.config).enabled:
+        return (yield)
     from pytest_rlstability.isolation.engine import engine_for
 
     engine = session.config.stash[_engine] = engine_for(session)

@@ -71,6 +71,7 @@ class Supervisor:
         if process.exit is not None and not _has_gone_on(run):
             run.exit = process.exit
             run.killed_by_kernel = self._killed_by_kernel(process.exit)
+            run.dump = run.dump or process.fault.decode(errors="replace")
             if not run.passed_the_rule:
                 run.stdout, run.stderr = read_output(process.stdout), read_output(process.stderr)
         return True

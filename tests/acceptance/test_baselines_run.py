@@ -38,6 +38,7 @@ def edit(path: Path, change: Callable[[dict[str, Any]], object]) -> None:
     path.write_text(json.dumps(data))
 
 
+@pytest.mark.slow
 def test_a_worse_run_fails_and_a_better_one_says_so(run_pytest: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     base = run_pytest.path / "base.json"
     saved = run_pytest(TESTS, "--rl-save-baseline=base.json")
@@ -82,6 +83,7 @@ def test_worse_alone_makes_a_green_run_fail_and_is_not_saved_over_the_better(run
     assert base.read_text() == text
 
 
+@pytest.mark.slow
 def test_new_and_vanished_tests_are_told_and_a_subset_vanishes_nothing(run_pytest: Any) -> None:
     base = run_pytest.path / "base.json"
     run_pytest(SMALL, "--rl-save-baseline=base.json")

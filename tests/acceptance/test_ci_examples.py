@@ -116,6 +116,7 @@ def _in_short(words: list[str]) -> list[str]:
     return [re.sub(r"^--rl-soak=.*", "--rl-soak=1s", word) for word in kept]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "job, outcomes", [("tests", {"passed": 1, "failed": 1, "skipped": 1}), ("soak", {"passed": 1})]
 )

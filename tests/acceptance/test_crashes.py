@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 CRASHES = """
     import atexit, ctypes, faulthandler, gc, os, signal, subprocess, sys, threading, unittest
     import pytest
@@ -185,6 +187,7 @@ def test_every_road_to_a_crash(run_pytest):
     assert outcome.properties["test_segv"]["rl_stability.stage"] == "create model"
 
 
+@pytest.mark.slow
 def test_the_reproduce_command_reproduces(run_pytest):
     outcome = run_pytest(
         """
@@ -214,6 +217,7 @@ def test_the_reproduce_command_reproduces(run_pytest):
         assert "1 failed" in again.stdout
 
 
+@pytest.mark.slow
 def test_a_signature_is_the_same_from_run_to_run(run_pytest):
     source = "import ctypes\ndef test_it():\n    ctypes.string_at(0)\n"
     first = run_pytest(source).properties["test_it"]["rl_stability.signature"]

@@ -60,6 +60,7 @@ def outcomes(directory: Path, options: str) -> dict[str, str]:
     return found
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("options", sorted(by_options()), ids=lambda options: options or "plain")
 @pytest.mark.skipif(sys.platform != "linux", reason="the classes of stalls are told from Linux's /proc")
 def test_examples_do_what_they_say(options: str, tmp_path: Path) -> None:

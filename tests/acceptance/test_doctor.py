@@ -84,6 +84,7 @@ def test_torch_that_segfaults_at_import(doctor: Doctor) -> None:
     assert "import torch (crash: SIGSEGV)" in text.splitlines()[-1]
 
 
+@pytest.mark.slow
 def test_hang_exit_kill_exception_and_noise_at_import(doctor: Doctor) -> None:
     doctor.package("torch", "import time\ntime.sleep(600)\n")
     doctor.package("numpy", "import os\nos._exit(0)\n")

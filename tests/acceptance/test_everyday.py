@@ -169,6 +169,7 @@ def counts(text: str) -> str:
     return text.strip().splitlines()[-1].split(" in ")[0].strip("= ")
 
 
+@pytest.mark.slow
 def test_outcomes_are_the_same_as_without_us(run_pytest):
     if not hasattr(pytest, "Subtests"):
         pytest.skip("subtests came with pytest 9")
@@ -196,6 +197,7 @@ def test_outcomes_are_the_same_as_without_us(run_pytest):
         assert isolated.properties["test_property"]["object"].startswith("<object object at")
 
 
+@pytest.mark.slow
 def test_switches_of_pytest(run_pytest):
     run_pytest.write(
         "test_it.py",
@@ -248,6 +250,7 @@ def test_pytest_exit_and_keyboard_interrupt(run_pytest):
     assert "test_b" not in outcome.tests
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("backend", ["zygote", "spawn"])
 def test_interrupt_ends_every_process(run_pytest, backend):
     run_pytest.write(
@@ -277,6 +280,7 @@ def test_interrupt_ends_every_process(run_pytest, backend):
             os.kill(pid, 0)
 
 
+@pytest.mark.slow
 def test_killed_pytest_takes_everything_with_it(run_pytest):
     run_pytest.write(
         "test_it.py",
@@ -354,6 +358,7 @@ def test_a_group_shares_a_process_and_survives_a_crash(run_pytest):
     assert "6 tests in 4 processes (zygote), 1 crash" in outcome.text
 
 
+@pytest.mark.slow
 def test_marked_tests_share_a_process_when_their_marker_says_so(run_pytest):
     outcome = run_pytest(
         """
@@ -471,6 +476,7 @@ def test_xdist(run_pytest):
     assert all(event["schema"] == 1 and event["host"] for event in outcome.events)
 
 
+@pytest.mark.slow
 def test_coverage_counts_lines_run_in_children(run_pytest):
     run_pytest.write("lib.py", "def one():\n    return 1\n\n\ndef two():\n    return 2\n")
     run_pytest.write(
@@ -514,6 +520,7 @@ def test_other_plugins_have_their_turn(run_pytest):
     assert "2 rerun" in outcome.text
 
 
+@pytest.mark.slow
 def test_pytester_inside_an_isolated_test(run_pytest):
     outcome = run_pytest(
         """

@@ -40,6 +40,7 @@ def test_a_wrong_ini_value_names_the_ini_key(run_pytest):
     assert "rl_backend=threads" in outcome.text
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("marker", "parts"),
     [
@@ -151,6 +152,7 @@ def test_odd_children(run_pytest):
     assert "test_new_session_leader left processes running" in outcome.text
 
 
+@pytest.mark.slow
 def test_a_stopped_process_is_ended(run_pytest):
     outcome = run_pytest(
         "import os, signal\ndef test_it(): os.kill(os.getpid(), signal.SIGSTOP)\n",
@@ -300,6 +302,7 @@ def test_timeout_is_honoured_from_outside(run_pytest):
     assert outcome.tests["test_without"] == "passed"
 
 
+@pytest.mark.slow
 def test_fork_after_native_threads_falls_back_to_spawn(run_pytest):
     torch = pytest.importorskip("torch")
     if torch.get_num_threads() < 2:

@@ -139,6 +139,7 @@ def facts_of(outcome, name):
     }
 
 
+@pytest.mark.slow
 def test_every_test_has_one_outcome(suite):
     assert suite.code == 1
     assert suite.tests == {
@@ -286,6 +287,7 @@ def test_where_it_is_not_repeated_that_is_said(run_pytest, arguments, on, line):
     assert (run_pytest.path / "count").read_text() == "x"
 
 
+@pytest.mark.slow
 def test_a_failed_runs_seed_fails_again_alone(run_pytest):
     seed = next(seed for seed in range(1000) if draw(seed) > 0.6 and draw(seed_of(seed, 2)) < 0.6)
     source = """
@@ -310,6 +312,7 @@ def test_a_failed_runs_seed_fails_again_alone(run_pytest):
     assert whole.events[2]["values"]["run_passed"] == 0.0
 
 
+@pytest.mark.slow
 def test_every_run_is_a_fresh_process_that_hashes_by_its_seed(run_pytest):
     source = """
         import os
@@ -373,6 +376,7 @@ def test_runs_go_on_side_by_side(run_pytest, monkeypatch):
     assert outcome.tests == {"test_it": "passed"}
 
 
+@pytest.mark.slow
 def test_in_xdist_workers(run_pytest):
     source = """
         import random

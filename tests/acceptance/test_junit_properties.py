@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
+
 VERDICTS = """
     import os
     import threading
@@ -78,6 +80,7 @@ def test_every_verdict_has_its_properties(run_pytest: Any) -> None:
     assert "test_leak" in told["test_leak"]["signature"]
 
 
+@pytest.mark.slow
 def test_signatures_are_the_same_in_every_run(run_pytest: Any) -> None:
     source = """
         def test_probe(rl_laps, rl_probe):

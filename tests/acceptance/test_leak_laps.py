@@ -129,6 +129,7 @@ ODD_LOOPS = """
 """
 
 
+@pytest.mark.slow
 def test_odd_loops(run_pytest: RunPytest) -> None:
     outcome = run_pytest(ODD_LOOPS)
     assert outcome.tests == {
@@ -204,6 +205,7 @@ LIMITS = """
 """
 
 
+@pytest.mark.slow
 def test_limits_and_signals(run_pytest: RunPytest) -> None:
     outcome = run_pytest(LIMITS)
     assert outcome.tests == {
@@ -271,6 +273,7 @@ WHOLE = """
 """
 
 
+@pytest.mark.slow
 def test_a_test_without_laps_is_repeated_whole(run_pytest: RunPytest) -> None:
     outcome = run_pytest(WHOLE, "--rl-leak-budget=8s")
     assert outcome.tests == {

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 ENV = """
     import threading
     from threading import Lock
@@ -101,6 +103,7 @@ CYCLES = {
 }  # fmt: skip
 
 
+@pytest.mark.slow
 def test_a_hang_says_who_waits_for_whom(run_pytest):
     run_pytest.write("env.py", ENV)
     outcome = run_pytest(HANGS, "--rl-stall-after=100s", "--rl-native=off", "-n", "3")

@@ -50,6 +50,7 @@ def named_in(samples: list[Any]) -> set[str]:
     return {sample.labels["test"].partition("::")[2] for sample in samples}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("workers", [[], ["-n2"]])
 def test_the_file_tells_what_happened(run_pytest: Any, workers: list[str]) -> None:
     if workers:

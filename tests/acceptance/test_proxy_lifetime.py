@@ -155,6 +155,7 @@ def test_a_thousand_faults_leave_no_descriptor(listener: socket.socket) -> None:
         assert process.num_fds() == before
 
 
+@pytest.mark.slow
 @linux_only
 def test_a_client_that_gives_up_on_a_stall_is_let_go(listener: socket.socket) -> None:
     with ChaosProxy(*listener.getsockname()) as proxy:

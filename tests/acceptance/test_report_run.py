@@ -53,6 +53,7 @@ def data_of(page):
     return json.loads(island)
 
 
+@pytest.mark.slow
 def test_a_run_with_every_trouble_becomes_a_page(run_pytest):
     outcome = run_pytest(TROUBLES, "--rl-html=out/run.html")
     assert "rl-stability: report written to out/run.html" in outcome.text
@@ -83,6 +84,7 @@ def test_a_run_with_every_trouble_becomes_a_page(run_pytest):
     assert "Python" in run["platform"]
 
 
+@pytest.mark.slow
 def test_no_event_log_is_needed_and_workers_are_told_apart(run_pytest):
     source = "import pytest\n@pytest.mark.parametrize('n', range(8))\ndef test_it(n): pass\n"
     outcome = run_pytest(source, "--rl-stability", "--rl-html=run.html", "-n", "2", on=False)

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 STOPS_AFTER_A_WARNING = """
-    import time
+    import pathlib, time
     import pytest
 
     def pytest_sessionstart(session):
@@ -15,7 +15,9 @@ STOPS_AFTER_A_WARNING = """
         the_session = session
 
     def pytest_warning_recorded():
-        time.sleep(1)  # for the next test to begin
+        patience = time.monotonic() + 60
+        while not pathlib.Path("pid").exists() and time.monotonic() < patience:
+            time.sleep(0.01)  # for the next test to begin
         the_session.shouldstop = "enough"
 """
 SLEEPS = """
@@ -25,7 +27,8 @@ SLEEPS = """
         warnings.warn("something")
 
     def test_is_running_when_the_session_stops():
-        pathlib.Path("pid").write_text(str(os.getpid()))
+        pathlib.Path("unfinished").write_text(str(os.getpid()))
+        pathlib.Path("unfinished").rename("pid")
         time.sleep(60)
 """
 
@@ -51,6 +54,7 @@ ONE_AFTER_THE_OTHER = """
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("arguments", [(), ("--rl-group=module",), ("-n1",)])
 @pytest.mark.parametrize("hook, argument, before", [("logfinish", "nodeid", 0), ("logstart", "nodeid", 1)])
 def test_what_a_conftest_does_between_two_tests_is_done_when_the_next_begins(

@@ -109,6 +109,7 @@ SOAKS = """
 """
 
 
+@pytest.mark.slow
 def test_soaks_side_by_side(run_pytest: RunPytest) -> None:
     soaked = run_pytest(SOAKS, "--rl-soak=2.5s", "-m", "rl_soak", "-n", "3", "--dist=worksteal", "--rl-native=off")
     check_culprits_fail_and_innocents_pass(soaked)
@@ -202,6 +203,7 @@ def wait_for_samples(path: Path, process: subprocess.Popen[str]) -> None:
         time.sleep(0.05)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["SIGTERM", "SIGINT", "SIGKILL"])
 def test_whatever_ends_pytest_leaves_a_log_and_no_process(run_pytest: RunPytest, name: str) -> None:
     run_pytest.write("test_it.py", LONG)

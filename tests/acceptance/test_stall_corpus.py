@@ -111,6 +111,7 @@ def failures(outcome, expected):
     return wrong
 
 
+@pytest.mark.slow
 def test_deadlocks_are_told_long_before_the_limit(run_pytest):
     outcome = run_pytest(DEADLOCKS, "--rl-stall-after=100s", "--rl-native=off", "-n", "7")
     names = [line.split("(")[0].split()[1] for line in DEADLOCKS.splitlines() if line.strip().startswith("def test_")]
@@ -189,6 +190,7 @@ BLOCKED_WORDS = {
 }
 
 
+@pytest.mark.slow
 def test_what_is_blocked_names_its_peer(run_pytest):
     outcome = run_pytest(BLOCKED, "--rl-native=off", "-n", "8")
     assert failures(outcome, dict.fromkeys(BLOCKED_WORDS, ("blocked", "call"))) == {}, outcome.text
@@ -225,6 +227,7 @@ def test_activity_without_beats_spins(run_pytest):
     assert "lap 5" in outcome.messages["test_busy_loop_after_progress"]
 
 
+@pytest.mark.slow
 def test_a_deadlock_behind_a_ticking_daemon_ends(run_pytest):
     outcome = run_pytest(
         """
@@ -247,6 +250,7 @@ def test_a_deadlock_behind_a_ticking_daemon_ends(run_pytest):
 INNOCENTS = Path(__file__).parents[2] / "benchmarks" / "stall_corpus" / "test_innocents.py"
 
 
+@pytest.mark.slow
 def test_innocents_on_a_loaded_machine(run_pytest):
     hogs = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(os.cpu_count() or 1)]
     try:

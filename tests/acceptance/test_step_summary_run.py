@@ -19,6 +19,7 @@ TESTS = """
 """
 
 
+@pytest.mark.slow
 def test_a_run_adds_its_failures_only_when_it_is_on(run_pytest: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     path = run_pytest.path / "summary.md"
     monkeypatch.setenv("GITHUB_STEP_SUMMARY", str(path))

@@ -451,6 +451,7 @@ PROMISES = """
 """
 
 
+@pytest.mark.slow
 def test_counts_are_judged_like_memory(run_pytest: Any) -> None:
     outcome = run_pytest(PROMISES)
     assert outcome.tests.pop("test_tidy") == "passed"

@@ -29,6 +29,7 @@ def demo() -> ModuleType:
     return module
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("story", STORIES)
 def test_every_fault_is_caught_and_every_mended_version_passes(story: str, tmp_path: Path) -> None:
     environment = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST_")}

@@ -29,6 +29,7 @@ def doctor(*arguments: str, directory: Path) -> tuple[int, dict[str, Any]]:
     return result.returncode, json.loads(result.stdout)
 
 
+@pytest.mark.slow
 def test_steps_work_here(tmp_path) -> None:
     code, found = doctor("--only", "tensors", "emulator", "physics", "images", directory=tmp_path)
     states = {step["name"]: step["state"] for step in found["steps"]}
@@ -40,6 +41,7 @@ def test_steps_work_here(tmp_path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.slow
 def test_policies_and_imports_work_here(tmp_path) -> None:
     """What the steps of the remaining groups do, in one process: torch takes seconds to import."""
     (tmp_path / "remaining.py").write_text(
@@ -62,6 +64,7 @@ def test_policies_and_imports_work_here(tmp_path) -> None:
     assert any(openmp_family(path) for path in outcome.result["openmp"])
 
 
+@pytest.mark.slow
 def test_stages_of_the_example_are_as_the_docs_show() -> None:
     text = (ROOT / "docs" / "doctor.md").read_text(encoding="utf-8")
     commands, shown = re.search(r"```\n(cd examples.*?)```\s+```\n(.*?)```", text, re.DOTALL).groups()

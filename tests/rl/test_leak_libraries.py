@@ -29,6 +29,7 @@ def check(lap: Lap, *, budget: float = 20.0) -> tuple[LeakCheck, outcome.Outcome
         running.close()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("shapes", [0, 1])
 def test_bodies_that_are_destroyed_pass_and_the_shapes_the_library_loses_are_told(shapes: int) -> None:
     box2d = pytest.importorskip("Box2D")
@@ -58,6 +59,7 @@ def test_bodies_that_stay_fail_and_the_line_is_named() -> None:
     assert "world.CreateStaticBody" in result.verdict.headline
 
 
+@pytest.mark.slow
 def test_a_kept_graph_is_found_by_its_holder() -> None:
     torch = pytest.importorskip("torch")
     threads = torch.get_num_threads()
@@ -75,6 +77,7 @@ def test_a_kept_graph_is_found_by_its_holder() -> None:
     assert "total_loss" in result.verdict.headline
 
 
+@pytest.mark.slow
 def test_episodes_that_the_monitor_keeps_are_told_from_those_the_user_keeps() -> None:
     monitor = pytest.importorskip("stable_baselines3.common.monitor")
     gymnasium = pytest.importorskip("gymnasium")
@@ -107,6 +110,7 @@ def test_episodes_that_the_monitor_keeps_are_told_from_those_the_user_keeps() ->
     assert "returns" in result.verdict.headline
 
 
+@pytest.mark.slow
 def test_frames_of_an_emulator_that_are_kept_fail_and_ticks_pass() -> None:
     pyboy = pytest.importorskip("pyboy")
     import tempfile

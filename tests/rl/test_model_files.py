@@ -71,6 +71,7 @@ def bundle(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
+@pytest.mark.slow
 def test_bundle_is_verified(bundle: Path) -> None:
     verified = rlstability("verify", bundle)
     assert verified.returncode == 0, verified.stdout
@@ -94,6 +95,7 @@ def _repack(bundle: Path, out: Path, change: Callable[[dict[str, Any], Path], No
             archive.write(directory / name, name)
 
 
+@pytest.mark.slow
 def test_other_predictions_fail(bundle: Path, tmp_path: Path) -> None:
     def change(description: dict[str, Any], directory: Path) -> None:
         with numpy.load(directory / "expected.npz") as stored:
@@ -145,6 +147,7 @@ def test_damaged_bundles_are_refused(bundle: Path, tmp_path: Path) -> None:
         assert reason in verified.stderr
 
 
+@pytest.mark.slow
 def test_model_that_does_not_work_here_is_not_packed(tmp_path: Path) -> None:
     if sys.version_info[:2] == (3, 12):
         pytest.skip("the file was written by this Python")

@@ -107,6 +107,7 @@ def _compared(directory: Path) -> set[str]:
         return {name.partition("/")[0] for name in stored.files}
 
 
+@pytest.mark.slow
 def test_models_come_back_as_they_were(tmp_path: Path) -> None:
     models = {name: make() for name, make in MODELS.items()}
 
@@ -157,6 +158,7 @@ def test_code_in_the_file_fails_a_portable_model(model_roundtrip: Callable[..., 
     assert 'custom_objects={"learning_rate": _schedule(initial=0.001), "lr_schedule": lambda _: 0.0}' in headline
 
 
+@pytest.mark.slow
 def test_value_that_sb3_replaced_is_named(tmp_path: Path) -> None:
     model = ppo(clip_range=model_parts.FragileSchedule(0.1))
     result = round_trip(model, OBSERVATIONS, tmp_path, targets=HERE)
@@ -171,6 +173,7 @@ def _variation(condition: str) -> list[Target]:
     return [here, *(group for group in groups if condition in group.name)]
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(torch.backends.cpu.get_cpu_capability() == "DEFAULT", reason="no AVX to do without")
 def test_condition_that_changes_predictions_is_named_alone(tmp_path: Path) -> None:
     result = round_trip(model_parts.SeesCapability(), OBSERVATIONS, tmp_path, targets=_variation("no AVX"))
@@ -180,6 +183,7 @@ def test_condition_that_changes_predictions_is_named_alone(tmp_path: Path) -> No
     assert failed[0].outcome.result["machine"]["capability"] == "DEFAULT"
 
 
+@pytest.mark.slow
 def test_training_that_depends_on_the_hash_seed_is_found(tmp_path: Path) -> None:
     model = PPO(
         "MlpPolicy", "CartPole-v1", seed=0, device="cpu", **ON_POLICY, **small(optimizer_class=model_parts.AdamBySet)

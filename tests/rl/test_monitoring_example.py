@@ -37,6 +37,7 @@ def expressions(dashboard: dict[str, Any]) -> list[str]:
     return found + [one["query"]["query"] for one in dashboard["templating"]["list"] if one["type"] == "query"]
 
 
+@pytest.mark.slow
 def test_every_metric_asked_for_is_there(run_pytest: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MEADOW_LAPS_PER_SECOND", "50")
     crash = run_pytest.write("test_crash.py", CRASH)

@@ -511,6 +511,7 @@ def test_verdicts(run_pytest: Any) -> None:
     assert "ZeroDivisionError" in outcome.details["test_hook_raises"]
 
 
+@pytest.mark.slow
 def test_verdicts_in_isolated_tests(run_pytest: Any) -> None:
     outcome = run_pytest(DEATHS, "-k", "uncaught or swallowed or expected")
     assert {name for name, word in outcome.tests.items() if word == "passed"} == {

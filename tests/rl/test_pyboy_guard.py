@@ -205,6 +205,7 @@ EXPECTED = {
 }
 
 
+@pytest.mark.slow
 def test_every_culprit_fails_every_run(run_pytest: Any) -> None:
     outcome = run_pytest(CULPRITS, on=False)
     assert set(outcome.tests) == {f"{name}[{run}]" for name in EXPECTED for run in range(RUNS)}

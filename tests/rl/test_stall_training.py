@@ -45,6 +45,7 @@ HANGS = """
 """
 
 
+@pytest.mark.slow
 def test_training_that_hangs(run_pytest):
     outcome = run_pytest(HANGS)
     report = outcome.details["test_fork_after_openmp"]

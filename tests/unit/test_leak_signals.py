@@ -127,6 +127,7 @@ def test_a_signal_sees_what_it_counts(
         give_back()
 
 
+@pytest.mark.slow
 def test_reading_is_not_growth(signals: dict[str, Signal]) -> None:
     def read_all() -> None:
         for signal in signals.values():

@@ -56,6 +56,7 @@ def test_leaving_without_a_result_is_a_crash(code: int) -> None:
     assert outcome.headline() == f"exit code {code} before the end"
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(os.name == "nt", reason="process groups")
 def test_hang_is_killed_with_its_stack_and_descendants(tmp_path) -> None:
     pid_file = tmp_path / "pid"

@@ -67,6 +67,7 @@ def test_forked_worker_dies_by_itself_and_leaves_its_stack() -> None:
     assert "in in_worker" in outcome.workers
 
 
+@pytest.mark.slow
 @linux
 def test_stacks_of_workers_of_a_step_that_hangs() -> None:
     code = (
