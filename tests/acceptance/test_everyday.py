@@ -558,6 +558,7 @@ def test_durations_are_the_tests_own(run_pytest):
     assert outcome.seconds["test_b"] >= 0.3
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("arguments", [(), ("--rl-group=module",), ("--rl-backend=spawn",)])
 def test_every_test_starts_from_the_seed(run_pytest, arguments):
     outcome = run_pytest(

@@ -230,6 +230,7 @@ def test_whatever_ends_pytest_leaves_a_log_and_no_process(run_pytest: RunPytest,
     assert re.search(r"rl-stability: soak test_it.py::test_it: interrupted, too early to say; .* of 10 min", output)
 
 
+@pytest.mark.slow
 def test_on_a_terminal_the_line_is_rewritten(run_pytest: RunPytest) -> None:
     pty = pytest.importorskip("pty")
     run_pytest.write("test_it.py", LONG)

@@ -135,6 +135,7 @@ def test_models_come_back_as_they_were(tmp_path: Path) -> None:
         assert bool(result.audit.code_entries) is (name == "A2C with a closure")
 
 
+@pytest.mark.slow
 def test_other_kinds_come_back_as_they_were(tmp_path: Path) -> None:
     made = {name: make() for name, (make, _) in OTHERS.items()}
 

@@ -42,6 +42,7 @@ def empty() -> None:
     USERS.clear()
 
 
+@pytest.mark.slow
 def test_the_container_of_an_allowance_is_no_suspect() -> None:
     assert any(container is MONITORS for container in watch([])), "which would be named otherwise"
     suspects = watch([KnownList()])
