@@ -5,9 +5,8 @@
 
 from __future__ import annotations
 
-import json
 import warnings
-from collections.abc import Callable, Generator
+from collections.abc import Generator
 from importlib import import_module
 from pathlib import Path
 from sys import intern
@@ -17,7 +16,7 @@ import pytest
 
 from pytest_rlstability.isolation.board import Slot
 from pytest_rlstability.isolation.output import shorten
-from pytest_rlstability.isolation.wire import Record, Wire, printable
+from pytest_rlstability.isolation.wire import Record, Wire, plain
 from pytest_rlstability.isolation.workers import dead_workers
 
 REPORTING_HOOKS = (
@@ -82,30 +81,14 @@ class Reporter:
 
 
 def flatten_report(config: pytest.Config, report: pytest.TestReport) -> Record:
-    """A report as JSON values: what JSON cannot hold crosses as text, value by value."""
+    """A report for the wire; properties that JSON cannot hold cross as the text that JUnit would show."""
     data: Record = config.hook.pytest_report_to_serializable(config=config, report=report)
-    data["user_properties"] = [(str(name), _json_value(value, str)) for name, value in report.user_properties]
+    data["user_properties"] = [(str(name), plain(value, str)) for name, value in report.user_properties]
     if "_subtest.context" in data:
         # pytest sends its arguments as text, for serializers that know less than JSON.
         data["_subtest.context"]["kwargs"] = dict(report.context.kwargs)
     data["sections"] = [(str(title), shorten(str(text))) for title, text in report.sections]
-    flat: Record = _json_value(data, printable)  # type: ignore[assignment]
-    return flat
-
-
-def _json_value(value: object, fallback: Callable[[object], str]) -> object:
-    try:
-        json.dumps(value)
-    except Exception:
-        if isinstance(value, dict):
-            return {str(key): _json_value(item, fallback) for key, item in value.items()}
-        if isinstance(value, (list, tuple)):
-            return [_json_value(item, fallback) for item in value]
-        try:
-            return fallback(value)
-        except Exception:
-            return printable(value)
-    return value
+    return data
 
 
 def revive_report(item: pytest.Item, data: Record) -> pytest.TestReport:

@@ -11,7 +11,7 @@ import os
 import socket
 import sys
 import threading
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -36,7 +36,7 @@ class Wire:
     def send(self, record: Mapping[str, object]) -> bool:
         """Send *record*; False when nobody is there to read it."""
         # The leading newline ends a record that a signal handler cut short.
-        line = b"\n" + json.dumps(record, default=printable).encode() + b"\n"
+        line = b"\n" + _as_json(record).encode() + b"\n"
         with self._lock:
             if self.closed:
                 return False
@@ -92,6 +92,34 @@ class Wire:
     def close(self) -> None:
         self.closed = True
         self._socket.close()
+
+
+def _as_json(record: Mapping[str, object]) -> str:
+    """What JSON cannot hold crosses as text, value by value."""
+    try:
+        return json.dumps(record, default=printable)
+    except Exception:  # odd keys, circles, a depth without end
+        return json.dumps(plain(record, printable))
+
+
+def plain(value: object, fallback: Callable[[object], str], depth: int = 20) -> object:
+    """*value* as JSON knows it; *fallback* makes text of the parts that it does not know, or that lie too deep.
+
+    >>> plain({1: {2, 2}, "x": [None, {(): 1}]}, str)
+    {'1': '{2}', 'x': [None, {'()': 1}]}
+    """
+    try:
+        json.dumps(value)
+    except Exception:
+        if isinstance(value, Mapping) and depth:
+            return {str(key): plain(item, fallback, depth - 1) for key, item in value.items()}
+        if isinstance(value, (list, tuple)) and depth:
+            return [plain(item, fallback, depth - 1) for item in value]
+        try:
+            return fallback(value)
+        except Exception:
+            return printable(value)
+    return value
 
 
 def printable(value: object) -> str:

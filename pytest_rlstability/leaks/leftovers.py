@@ -6,7 +6,7 @@ import os
 import threading
 
 from pytest_rlstability.leaks.segments import own_segments
-from pytest_rlstability.signals.proc import GONE, read_link
+from pytest_rlstability.signals.proc import read_link
 from pytest_rlstability.signals.processes import command_of, find_descendants, has_children
 from pytest_rlstability.signals.shared_memory import DIRECTORY as SHARED_MEMORY
 
@@ -55,7 +55,15 @@ def _names(directory: str) -> frozenset[str]:
 
 def _descriptors() -> frozenset[str]:
     """Those that outlast the look: the one it was listed through would hide a leak that gets its number."""
-    return frozenset(name for name in _names(_DESCRIPTORS) if read_link(f"{_DESCRIPTORS}/{name}") != GONE)
+    return frozenset(name for name in _names(_DESCRIPTORS) if _is_open(int(name)))
+
+
+def _is_open(descriptor: int) -> bool:
+    try:
+        os.fstat(descriptor)
+    except OSError:
+        return False
+    return True
 
 
 def _children() -> frozenset[int]:

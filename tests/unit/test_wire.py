@@ -6,8 +6,7 @@ import socket
 
 import pytest
 
-from pytest_rlstability.isolation.reporter import _json_value
-from pytest_rlstability.isolation.wire import Wire, printable
+from pytest_rlstability.isolation.wire import Wire, plain, printable
 
 
 @pytest.fixture
@@ -70,7 +69,17 @@ def test_values_json_does_not_know():
         (1, 2): [object, Unprintable()],
         "fine": [1, "x", None],
     }
-    flat = _json_value(mixed, printable)
+    flat = plain(mixed, printable)
     assert flat["fine"] == [1, "x", None]
     assert flat["1"] == "{2}"
     assert flat["(1, 2)"] == ["<class 'object'>", "<unprintable Unprintable>"]
+
+
+def test_a_record_of_such_values_arrives(ends):
+    sender, receiver, _ = ends
+    circle: list[object] = ["round"]
+    circle.append(circle)
+    assert sender.send({"kind": "report", "odd keys": {(1, 2): Unprintable()}, "circle": circle})
+    (record,) = receiver.drain()
+    assert record["odd keys"] == {"(1, 2)": "<unprintable Unprintable>"}
+    assert record["circle"][0] == "round"
