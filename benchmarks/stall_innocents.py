@@ -1,6 +1,6 @@
 """How often the stall watch accuses tests that only take their time: ``python benchmarks/stall_innocents.py``.
 
-Runs ``benchmarks/stall_corpus/test_innocents.py`` again and again, every other time beside a busy loop on each core.
+Runs ``benchmarks/stall_corpus/test_innocents.py`` again and again, half of the times beside a busy loop on each core.
 Many more tests go at once than there are cores, so that each of them is kept waiting. Exit code 1 when any is accused.
 """
 
@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -32,14 +33,16 @@ def busy_cores(count: int) -> Iterator[None]:
             hog.wait()
 
 
-def run_once(at_once: int) -> dict[str, str]:
-    """Each test with the word that its outcome begins with."""
+def run(copies: int, at_once: int) -> list[tuple[str, str]]:
+    """Each test of as many copies of the file, with the word that its outcome begins with."""
     with tempfile.TemporaryDirectory() as directory:
-        junit = Path(directory) / "junit.xml"
+        for number in range(copies):
+            shutil.copy(INNOCENTS, Path(directory) / f"test_innocents_{number}.py")
         command = [sys.executable, "-m", "pytest", "-q", f"-n{at_once}", "--rl-stability", "--rl-native=off"]
-        command += ["-p", "no:cacheprovider", f"--junitxml={junit}", str(INNOCENTS)]
+        command += ["-p", "no:cacheprovider", "--junitxml=junit.xml"]
         subprocess.run(command, check=False, stdout=subprocess.DEVNULL, cwd=directory)
-        return {str(case.get("name")): outcome(case) for case in ElementTree.parse(junit).iter("testcase")}
+        cases = ElementTree.parse(Path(directory) / "junit.xml").iter("testcase")
+        return [(str(case.get("name")), outcome(case)) for case in cases]
 
 
 def outcome(case: ElementTree.Element) -> str:
@@ -56,17 +59,16 @@ def main() -> int:
     arguments = parser.parse_args()
     passed: Counter[str] = Counter()
     accused: Counter[str] = Counter()
-    for number in range(1, arguments.runs + 1):
+    for copies, hogs in ((arguments.runs // 2, 0), (arguments.runs - arguments.runs // 2, os.cpu_count() or 1)):
         began = time.monotonic()
-        with busy_cores((os.cpu_count() or 1) if number % 2 == 0 else 0):
-            outcomes = run_once(arguments.at_once)
-        passed.update(name for name, word in outcomes.items() if word == "passed")
-        wrong = {name: word for name, word in outcomes.items() if word not in ("passed", "skipped")}
-        accused.update(list(wrong))
-        print(
-            f"run {number:3d}  {time.monotonic() - began:5.1f} s  {len(outcomes)} tests  {wrong or 'none accused'}",
-            flush=True,
-        )
+        with busy_cores(hogs):
+            outcomes = run(copies, arguments.at_once)
+        wrong = [(name, word) for name, word in outcomes if word not in ("passed", "skipped")]
+        passed.update(name for name, word in outcomes if word == "passed")
+        accused.update(name for name, _ in wrong)
+        print(f"{copies} times, {hogs} busy loops beside it: {len(outcomes)} tests in {time.monotonic() - began:.0f} s")
+        for name, word in wrong:
+            print(f"  accused: {name}: {word}")
     least = min(passed.values(), default=0)
     print(f"{sum(passed.values())} passed, at least {least} of each; {sum(accused.values())} accused")
     return 1 if accused or not passed else 0

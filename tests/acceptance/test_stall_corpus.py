@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import subprocess
 import sys
@@ -245,6 +246,34 @@ def test_a_deadlock_behind_a_ticking_daemon_ends(run_pytest):
         "--rl-native=off",
     )
     assert failures(outcome, {"test_it": ("deadlock", "call")}) == {}, outcome.text
+
+
+SPAWNED_WORKER = """
+    import multiprocessing, time
+    import pytest
+
+    def wait_in_the_worker(started):
+        started.set()
+        time.sleep(600)
+
+    @pytest.mark.rl_no_stall(after="3 s")
+    def test_it():
+        context = multiprocessing.get_context("spawn")
+        started = context.Event()
+        worker = context.Process(target=wait_in_the_worker, args=(started,))
+        worker.start()
+        started.wait()
+        worker.join()
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(importlib.util.find_spec("pystack") is None, reason="pystack reads the stack of a spawned worker")
+def test_the_stack_of_a_spawned_worker_is_shown(run_pytest):
+    outcome = run_pytest(SPAWNED_WORKER)
+    assert outcome.messages["test_it"].startswith("STALL: blocked, no progress for "), outcome.text
+    stacks = outcome.details["test_it"].partition("Worker stacks:")[2]
+    assert "wait_in_the_worker" in stacks, outcome.details["test_it"]
 
 
 INNOCENTS = Path(__file__).parents[2] / "benchmarks" / "stall_corpus" / "test_innocents.py"
