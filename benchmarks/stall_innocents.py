@@ -55,7 +55,7 @@ def outcome(case: ElementTree.Element) -> str:
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--runs", type=int, default=50)
-    parser.add_argument("--at-once", type=int, default=10)
+    parser.add_argument("--at-once", type=int, default=12)
     arguments = parser.parse_args()
     passed: Counter[str] = Counter()
     accused: Counter[str] = Counter()
