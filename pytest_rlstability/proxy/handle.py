@@ -78,9 +78,13 @@ class ChaosProxy:
         return self._process.pid
 
     @property
+    def closed(self) -> bool:
+        return self._line.fileno() == -1
+
+    @property
     def stats(self) -> ProxyStats:
         """The counts now; once the proxy is closed, the last ones."""
-        if self._line.fileno() != -1:
+        if not self.closed:
             self._request("count")
         return ProxyStats(self._counts)
 
@@ -108,7 +112,7 @@ class ChaosProxy:
 
     def close(self) -> None:
         """End the proxy and its connections. A proxy that had died before is an error, for its test proved nothing."""
-        if self._line.fileno() == -1:
+        if self.closed:
             return
         died = self._process.poll()
         if died is None:

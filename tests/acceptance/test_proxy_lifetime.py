@@ -12,6 +12,7 @@ import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import psutil
 import pytest
@@ -63,6 +64,26 @@ def test_the_fixture_ends_its_proxies(pytester: pytest.Pytester) -> None:
     )
     result = pytester.runpytest_subprocess("-p", "no:cacheprovider")
     result.assert_outcomes(passed=1, failed=1)
+
+
+@pytest.mark.slow
+def test_a_proxy_a_lap_is_no_leak(run_pytest: Any) -> None:
+    outcome = run_pytest(
+        """
+        import socket
+        import pytest
+
+        @pytest.mark.rl_no_leak
+        def test_laps(chaos_proxy, rl_laps):
+            with socket.create_server(("127.0.0.1", 0)) as listener:
+                for _ in rl_laps:
+                    with chaos_proxy(*listener.getsockname()) as proxy:
+                        proxy.add("reset")
+        """,
+        "--rl-leak-budget=90s",
+    )
+    assert outcome.tests == {"test_laps": "passed"}, outcome.details
+    assert "undecided" not in outcome.text
 
 
 @linux_only
