@@ -21,6 +21,7 @@ from pytest_rlstability.vec_env.verdicts import WorkerFacts, judge_dead, judge_s
 _EXIT_SECONDS = 5.0
 _GOODBYE_SECONDS = 5.0
 _LOOK_SECONDS = 0.2
+_BOUNDED = ("join", "terminate", "kill")
 
 
 class WorkerError(EOFError):
@@ -42,6 +43,7 @@ class VecEnvGuard:
         self._death_descriptors: list[int] = []
         self._ended_on_purpose: set[int] = set()
         self._failure: BaseException | None = None
+        self.released = False
         self._close = self._venv.close
         self._venv.close = self.close
         attribute = _pipes_attribute(self._venv)
@@ -77,17 +79,22 @@ class VecEnvGuard:
 
     def close(self, *args: Any, **kwargs: Any) -> None:
         """``venv.close()``, bounded. After a failure that was reported it only clears up."""
+        if self.released:
+            return
         if self._failure is not None:
-            self._mark_closed()
+            self._let_go()
             return
         for connection in self._connections:
             connection.command = "close"
         self._raise_if_crashed()
         self._close(*args, **kwargs)
         self._raise_if_crashed()
+        self._let_go()
 
     def release(self) -> None:
         """The test is over: report a worker that died unnoticed, close what is open, and let nothing live on."""
+        if self.released:
+            return
         for connection in self._connections:
             connection.limit = min(self._limit, _GOODBYE_SECONDS)
         try:
@@ -99,11 +106,7 @@ class VecEnvGuard:
         except (OSError, EOFError):
             pass  # a worker that broke off by itself, after its ordinary error
         finally:
-            self._end_workers()
-            self._mark_closed()
-            for descriptor in self._death_descriptors:
-                os.close(descriptor)
-            self._death_descriptors.clear()
+            self._let_go()
 
     def _bound_process(self, index: int, process: Any) -> None:
         """Bound the waits for the process itself, and note when it is ended on purpose."""
@@ -172,7 +175,8 @@ class VecEnvGuard:
 
     def _end_workers(self) -> None:
         """Kill the workers and what they started."""
-        offspring = [pid for process in self._processes if process.pid for pid in descendants_of(process.pid)]
+        alive = [process.pid for process in self._processes if process.pid and process.is_alive()]
+        offspring = [pid for parent in alive for pid in descendants_of(parent)]
         for process in self._processes:
             process.kill()  # the dead as well: the engine then knows that this end has been dealt with
         for pid in offspring:
@@ -181,10 +185,24 @@ class VecEnvGuard:
         for process in self._processes:
             BaseProcess.join(process, _EXIT_SECONDS)
 
-    def _mark_closed(self) -> None:
+    def _let_go(self) -> None:
+        """End what is left of the workers, and hold on to nothing: no descriptor, no process, no env."""
+        if self.released:
+            return
+        self._end_workers()
         for connection in self._connections:
             connection.close()
+        for descriptor in self._death_descriptors:
+            os.close(descriptor)
+        self._death_descriptors.clear()
+        for process in self._processes:
+            for name in _BOUNDED:
+                delattr(process, name)
         self._venv.closed = True
+        del self._venv.close  # the class has its own, which returns at once
+        self._venv = self._close = None
+        self._processes, self._connections = [], []
+        self.released = True
 
 
 def unwrap(venv: Any) -> Any:

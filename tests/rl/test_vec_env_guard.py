@@ -6,6 +6,7 @@ import functools
 import os
 import signal
 import time
+import weakref
 from collections.abc import Callable
 from typing import Any
 
@@ -265,6 +266,47 @@ def test_a_terminated_gymnasium_env_is_closed_on_purpose(vec_env_guard: GuardVec
     venv = vec_env_guard(gym("fork"))
     venv.reset()
     venv.close(terminate=True)
+
+
+@forked
+def test_nothing_of_a_closed_env_is_kept(build: BuildEnv, vec_env_guard: GuardVecEnv) -> None:
+    build().close()  # what the library itself keeps from its first env on
+    before = psutil.Process().num_fds()
+    venv = vec_env_guard(build())
+    venv.reset()
+    close = venv.close
+    close()
+    close()
+    closed = weakref.ref(venv)
+    del venv
+    assert closed() is None
+    assert psutil.Process().num_fds() == before
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "env", ['SubprocVecEnv([make], start_method="fork")', 'AsyncVectorEnv([make], context="fork")'], ids=["sb3", "gym"]
+)
+def test_an_env_a_lap_is_no_leak(run_pytest: Any, env: str) -> None:
+    source = """
+        import gymnasium
+        import pytest
+        from gymnasium.vector import AsyncVectorEnv
+        from stable_baselines3.common.vec_env import SubprocVecEnv
+
+        def make():
+            return gymnasium.make("CartPole-v1")
+
+        @pytest.mark.rl_no_leak
+        def test_laps(vec_env_guard, rl_laps):
+            for _ in rl_laps:
+                venv = vec_env_guard(ENV)
+                venv.reset()
+                venv.close()
+        """
+    outcome = run_pytest(source.replace("ENV", env), "--rl-leak-budget=90s")
+    assert outcome.tests == {"test_laps": "passed"}, outcome.details
+    assert "undecided" not in outcome.text
 
 
 def test_an_env_without_workers_is_refused_by_name(vec_env_guard: GuardVecEnv) -> None:
