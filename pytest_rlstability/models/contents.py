@@ -9,12 +9,13 @@ import re
 import zipfile
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from io import BytesIO
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 from pytest_rlstability.models.archive import RefusedError, is_zip, open_archive, read_entry
 from pytest_rlstability.models.danger import refuse_danger
-from pytest_rlstability.models.pickles import Call, Name, Reading, read_pickle, read_pickles
+from pytest_rlstability.models.pickles import TORCH_MAGIC, Call, Name, Reading, read_pickle, read_pickles
 
 _TEXT_LIMIT = 64 * 2**10
 _INFO_LINE = re.compile(r"-\s*([^:]+):\s*(.*)")
@@ -109,7 +110,8 @@ def _written_by(archive: zipfile.ZipFile) -> dict[str, str]:
 def _nested_torch_parts(archive: zipfile.ZipFile, name: str) -> list[Part]:
     with archive.open(name) as stream:
         if stream.read(4) != b"PK\x03\x04":
-            return [_part(f"entry {name!r}", read_entry(archive, name))]
+            where = f"entry {name!r}"
+            return [Part(where, reading) for reading in _judged(BytesIO(read_entry(archive, name)), where)]
         stream.seek(0)
         # Only the directory and the small pickle are read from it, never the weights.
         with open_archive(stream, name) as nested:
@@ -125,19 +127,29 @@ def _torch_parts(archive: zipfile.ZipFile, name: str) -> Iterator[Part]:
 def _read_pickle_file(path: Path) -> Contents:
     try:
         with open(path, "rb") as stream:
-            readings = list(read_pickles(stream))
+            readings = list(_judged(stream, path.name))
     except OSError as error:
         raise RefusedError(f"cannot read {path}: {error.strerror or error}") from error
-    except RefusedError as error:
-        raise RefusedError(f"{path.name} is neither a zip nor a pickle that can be read ({error})") from error
-    for reading in readings:
-        refuse_danger(reading, path.name)
     return Contents(_pickle_kind(readings), tuple(Part(path.name, reading) for reading in readings))
+
+
+def _judged(stream: IO[bytes], where: str) -> Iterator[Reading]:
+    """The pickles in *stream*, each judged before the next is read."""
+    readings = read_pickles(stream)
+    while True:
+        try:
+            reading = next(readings, None)
+        except RefusedError as error:
+            raise RefusedError(f"{where} is neither a zip nor a pickle that can be read ({error})") from error
+        if reading is None:
+            return
+        refuse_danger(reading, where)
+        yield reading
 
 
 def _pickle_kind(readings: list[Reading]) -> str:
     value = readings[0].value
-    if value == 0x1950A86A20F9469CFC6C:
+    if value == TORCH_MAGIC:
         return "torch file"
     if isinstance(value, Call) and isinstance(value.function, Name):
         if value.function.name == "VecNormalize":

@@ -18,6 +18,10 @@ from pytest_rlstability.models.archive import RefusedError
 _MAX_OPCODES = 5_000_000
 _MAX_PICKLES = 16
 _KEPT_BYTES = 2**20
+_KEPT_HEAD = 2**16
+TORCH_MAGIC = 0x1950A86A20F9469CFC6C
+"""The first pickle of an old torch file; four more follow, and then raw weights."""
+_TORCH_PICKLES = 5
 
 
 @dataclass(frozen=True)
@@ -41,11 +45,16 @@ class Group:
 
 @dataclass(eq=False)
 class Call:
-    """A call the pickle would make, with the state it would set on the result."""
+    """A call the pickle would make, with the state it would set on the result.
+
+    With *new*, only ``function.__new__`` is called, as for most objects; *extended* when items are added to the result.
+    """
 
     function: Any
     arguments: Any
     states: list[Any] = field(default_factory=list)
+    new: bool = False
+    extended: bool = False
 
 
 @dataclass(eq=False)
@@ -71,18 +80,31 @@ def read_pickle(data: bytes) -> Reading:
 
 
 def read_pickles(stream: IO[bytes]) -> Iterator[Reading]:
-    """Read the pickles that stand one after another in *stream* (old torch files hold five), as far as they go."""
-    for index in range(_MAX_PICKLES):
+    """Read the pickles that stand one after another in *stream*, up to its end, a zero byte or torch's raw weights.
+
+    One that breaks off is given as far as it goes, because a loader would run it as far, and then refused.
+    """
+    most = _MAX_PICKLES
+    for index in range(_MAX_PICKLES + 1):
         if index and stream.read(1) in (b"", b"\x00"):
             return
         if index:
             stream.seek(-1, 1)
+        if index == most:
+            raise RefusedError(f"more than {most} pickles in one file are not read")
+        machine = _Machine()
         try:
-            yield _Machine().run(stream)
-        except RefusedError:
-            if index:
-                return
-            raise
+            reading = machine.run(stream)
+        except RefusedError as error:
+            if not index:
+                raise
+            yield machine.reading(None)
+            raise RefusedError(f"what follows pickle {index} is {error}") from error
+        yield reading
+        if not index and reading.value == TORCH_MAGIC:
+            most = _TORCH_PICKLES
+        if index + 1 == most == _TORCH_PICKLES:
+            return
 
 
 def items(group: Any) -> list[Any]:
@@ -143,6 +165,9 @@ class _Machine:
             raise RefusedError(f"not a whole pickle: {error or type(error).__name__}") from error
         except MemoryError as error:
             raise RefusedError("a pickle that claims more bytes than there is memory is not read") from error
+        return self.reading(value)
+
+    def reading(self, value: Any) -> Reading:
         return Reading(value, tuple(self.names), tuple(self.calls), tuple(self.externals))
 
     def step(self, name: str, argument: Any) -> None:
@@ -157,7 +182,7 @@ class _Machine:
             self.stack.append(argument)
         elif "BYTES" in name or name == "BYTEARRAY8":
             # Array contents tell nothing here, and a replay buffer has gigabytes of them.
-            self.stack.append(bytes(argument) if len(argument) <= _KEPT_BYTES else b"")
+            self.stack.append(bytes(argument if len(argument) <= _KEPT_BYTES else argument[:_KEPT_HEAD]))
         else:
             raise RefusedError(f"pickle opcode {name} is not used by any saved model")
 
@@ -178,8 +203,8 @@ class _Machine:
         self.names.append(found)
         self.stack.append(found)
 
-    def push_call(self, function: Any, arguments: Any) -> None:
-        call = Call(function, arguments)
+    def push_call(self, function: Any, arguments: Any, new: bool = False) -> None:
+        call = Call(function, arguments, new=new)
         self.calls.append(call)
         self.stack.append(call)
 
@@ -201,21 +226,24 @@ class _Machine:
             target.items += taken
         elif isinstance(target, Call):
             target.states += taken
+            target.extended = True
         else:
             raise TypeError("items for something that holds none")
 
     def build(self) -> None:
         state = self.stack.pop()
+        if isinstance(self.stack[-1], Name):
+            raise RefusedError(f"a pickle that would change {self.stack[-1]}, which it only imports")
         if isinstance(self.stack[-1], Call):
             self.stack[-1].states.append(state)
 
-    def reduce(self) -> None:
+    def reduce(self, new: bool = False) -> None:
         arguments = self.stack.pop()
-        self.push_call(self.stack.pop(), arguments)
+        self.push_call(self.stack.pop(), arguments, new)
 
     def reduce_with_keywords(self) -> None:
         keywords, arguments, function = self.stack.pop(), self.stack.pop(), self.stack.pop()
-        self.push_call(function, Group("tuple", [*items(arguments), keywords]))
+        self.push_call(function, Group("tuple", [*items(arguments), keywords]), new=True)
 
     def object_from_mark(self) -> None:
         function, *arguments = self.pop_mark()
@@ -249,7 +277,7 @@ _ACTIONS: dict[str, Callable[[_Machine, Any], None]] = {
     "GLOBAL": lambda machine, argument: machine.push_name(*argument.split(" ", 1)),
     "STACK_GLOBAL": lambda machine, _: machine.stack_global(),
     "REDUCE": lambda machine, _: machine.reduce(),
-    "NEWOBJ": lambda machine, _: machine.reduce(),
+    "NEWOBJ": lambda machine, _: machine.reduce(new=True),
     "NEWOBJ_EX": lambda machine, _: machine.reduce_with_keywords(),
     "OBJ": lambda machine, _: machine.object_from_mark(),
     "INST": lambda machine, argument: machine.instance(argument),

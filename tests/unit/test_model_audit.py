@@ -251,6 +251,15 @@ class Shell:
         return os.system, ("touch pwned",)
 
 
+def _old_torch_file(fourth: bytes) -> bytes:
+    """What ``torch.save`` wrote before it made zips: five pickles, the model is the fourth; then raw weights."""
+    first = b"".join(map(pickle.dumps, [0x1950A86A20F9469CFC6C, 1001, {}]))
+    return first + fourth + pickle.dumps(["0"]) + b"\x01" + bytes(7) + b"c\n\nR"
+
+
+ENDLESS = pickle.dumps(1) + pickle.dumps(2) + pickle.dumps(Shell())[:-1]
+
+
 HOSTILE: dict[str, tuple[Any, str]] = {
     "bomb": (_bomb, "a zip bomb"),
     "nested bomb": (_nested_bomb, "a zip bomb"),
@@ -266,6 +275,19 @@ HOSTILE: dict[str, tuple[Any, str]] = {
     "shell in data": (lambda path: sb3_zip(path, {"gamma": pickle.dumps(Shell())}), "'gamma' .* would run os.system"),
     "shell in pickle": (lambda path: path.write_bytes(pickle.dumps(Shell())), "would run os.system"),
     "shell in weights": (lambda path: sb3_zip(path, {}, policy__pth=pickle.dumps(Shell())), "would run os.system"),
+    "shell in a later pickle without an end": (lambda path: path.write_bytes(ENDLESS), "would run os.system"),
+    "later pickle without an end": (
+        lambda path: path.write_bytes(2 * b"K\1." + b"ccollections\nOrderedDict\n)R"),
+        "what follows pickle 2 is not a whole pickle",
+    ),
+    "shell in an old torch file": (
+        lambda path: path.write_bytes(_old_torch_file(pickle.dumps(Shell()))),
+        "would run os.system",
+    ),
+    "shell in old weights": (
+        lambda path: sb3_zip(path, {}, policy__pth=_old_torch_file(pickle.dumps(Shell()))),
+        "entry 'policy.pth' would run os.system",
+    ),
     "eval": (lambda path: path.write_bytes(b"cbuiltins\neval\n(S'1'\ntR."), "would run builtins.eval"),
     "deep json": (lambda path: _data(path, b"[" * 200_000), "too deeply|not JSON"),
     "no json": (lambda path: _data(path, b"\xff\xfe{"), "not JSON"),
@@ -273,6 +295,14 @@ HOSTILE: dict[str, tuple[Any, str]] = {
     "base64": (lambda path: _data(path, b'{"a": {":serialized:": "*"}}'), "'a' in entry 'data' is not base64"),
     "cut pickle": (lambda path: sb3_zip(path, {"a": pickle.dumps([1, 2])[:-2]}), "not a whole pickle"),
 }
+
+
+def test_old_torch_files_are_read(tmp_path: Path) -> None:
+    path = tmp_path / "weights.pt"
+    path.write_bytes(_old_torch_file(pickle.dumps({"w": 1.5})))
+    assert (audit(path).kind, audit(path).exit_code) == ("torch file", 0)
+    inside = sb3_zip(tmp_path / "m.zip", {}, policy__pth=path.read_bytes())
+    assert audit(inside).exit_code == 0
 
 
 def _data(path: Path, data: bytes) -> None:

@@ -18,7 +18,17 @@ import pytest
 from pytest_rlstability.models.archive import RefusedError
 from pytest_rlstability.models.carried import carried_by
 from pytest_rlstability.models.danger import refuse_danger
-from pytest_rlstability.models.pickles import Call, External, Group, Name, pairs, read_pickle, read_pickles, walk
+from pytest_rlstability.models.pickles import (
+    TORCH_MAGIC,
+    Call,
+    External,
+    Group,
+    Name,
+    pairs,
+    read_pickle,
+    read_pickles,
+    walk,
+)
 
 PROTOCOLS = range(pickle.HIGHEST_PROTOCOL + 1)
 
@@ -67,6 +77,26 @@ def test_pickles_one_after_another() -> None:
     assert [reading.value for reading in read_pickles(stream)] == [1, "two"]
 
 
+def test_pickle_that_breaks_off_is_given_as_far_as_it_goes() -> None:
+    """A loader runs a pickle opcode by opcode, also one without an end."""
+    readings = read_pickles(io.BytesIO(pickle.dumps(1) + pickle.dumps(2) + b"cos\nsystem\n(S'true'\ntR"))
+    assert [next(readings).value, next(readings).value] == [1, 2]
+    assert next(readings).names == (Name("os", "system"),)
+    with pytest.raises(RefusedError, match="what follows pickle 2 is not a whole pickle"):
+        next(readings)
+
+
+def test_weights_behind_an_old_torch_file_are_no_pickle() -> None:
+    data = b"".join(map(pickle.dumps, [TORCH_MAGIC, 1001, {}, [1.5], ["0"]])) + b"cos\nsystem\n\x85R\xff"
+    assert len(list(read_pickles(io.BytesIO(data)))) == 5
+
+
+def test_more_pickles_than_are_read_are_refused() -> None:
+    assert len(list(read_pickles(io.BytesIO(16 * pickle.dumps(1))))) == 16
+    with pytest.raises(RefusedError, match="more than 16 pickles"):
+        list(read_pickles(io.BytesIO(17 * pickle.dumps(1))))
+
+
 def test_deep_nesting_is_read_without_recursion() -> None:
     depth = 200_000
     reading = read_pickle(b"\x80\x04" + b"]" * depth + b"a" * (depth - 1) + b".")
@@ -96,8 +126,9 @@ def test_memo_index_costs_nothing() -> None:
         b"\x80\x04\x8e\xff\xff\xff\xff\xff\xff\xff\x7f.",
         b"\x80\x04\x82\x01.",
         b"\x80\x04K\x01K\x02\x93.",
+        b"\x80\x04ctorch\nload\n}b.",
     ],
-    ids=["empty", "text", "cut", "nothing", "append", "memo", "mark", "huge", "extension", "computed name"],
+    ids=["empty", "text", "cut", "nothing", "append", "memo", "mark", "huge", "extension", "computed name", "changed"],
 )
 def test_malformed_pickles_are_refused(data: bytes) -> None:
     with pytest.raises(RefusedError):
