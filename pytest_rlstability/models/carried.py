@@ -45,7 +45,7 @@ class Carried:
 
 def carried_by(reading: Reading) -> tuple[Carried, ...]:
     """Every function and class that *reading* holds by value, outermost first; methods are left to their class."""
-    states = _states(reading)
+    states = states_of(reading)
     classes = [call for call in reading.calls if is_carried_class(call)]
     of_classes = {id(node) for call in classes for node in _inside(call, states) if isinstance(node, Call)}
     found = []
@@ -93,7 +93,7 @@ def _is_cloudpickle(name: Name) -> bool:
     return name.module.partition(".")[0] == "cloudpickle"
 
 
-def _states(reading: Reading) -> dict[int, list[Any]]:
+def states_of(reading: Reading) -> dict[int, list[Any]]:
     """The state that cloudpickle's own setters give to each function and class, by the identity of its stand-in."""
     states: dict[int, list[Any]] = {}
     for call in reading.calls:
@@ -134,7 +134,7 @@ def _code(call: Call) -> CodeObject:
     return CodeObject(qualified or name or "?", filename, count, writers(count, body))
 
 
-def _attributes(call: Call, states: Mapping[int, list[Any]]) -> dict[str, Any]:
+def attributes_of(call: Call, states: Mapping[int, list[Any]]) -> dict[str, Any]:
     """The attributes cloudpickle would set: of a function ``(state, slots)``, of a class ``(state, slots)`` too."""
     found: dict[str, Any] = {}
     for state in [*call.states, *states.get(id(call), [])]:
@@ -149,7 +149,7 @@ def _text(value: object) -> str:
 
 def _function(call: Call, states: Mapping[int, list[Any]]) -> Carried:
     codes = _codes(call, states)
-    attributes = _attributes(call, states)
+    attributes = attributes_of(call, states)
     own = next((node for node in items(call.arguments) if is_code(node)), None)
     name = _text(attributes.get("__qualname__")) or (_code(own).name if own is not None else "?")
     cells = _cells(own, attributes.get("__closure__"))
@@ -175,7 +175,7 @@ def _cells(code: Call | None, closure: Any) -> dict[str, object]:
 
 def _class(call: Call, states: Mapping[int, list[Any]]) -> Carried:
     arguments = items(call.arguments)
-    attributes = _attributes(call, states)
+    attributes = attributes_of(call, states)
     name = next((value for value in arguments if isinstance(value, str)), "?")
     qualified = _text(attributes.get("__qualname__")) or name
     return Carried("class", qualified, _text(attributes.get("__module__")), _codes(call, states))
