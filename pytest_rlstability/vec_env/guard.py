@@ -178,7 +178,8 @@ class VecEnvGuard:
         alive = [process.pid for process in self._processes if process.pid and process.is_alive()]
         offspring = [pid for parent in alive for pid in descendants_of(parent)]
         for process in self._processes:
-            process.kill()  # the dead as well: the engine then knows that this end has been dealt with
+            if process.exitcode != 0:
+                process.kill()  # the crashed as well: the engine then knows that this end has been dealt with
         for pid in offspring:
             with suppress(OSError):
                 os.kill(pid, signal.SIGKILL)

@@ -304,7 +304,7 @@ def test_an_env_a_lap_is_no_leak(run_pytest: Any, env: str) -> None:
                 venv.reset()
                 venv.close()
         """
-    outcome = run_pytest(source.replace("ENV", env), "--rl-leak-budget=90s")
+    outcome = run_pytest(source.replace("ENV", env))
     assert outcome.tests == {"test_laps": "passed"}, outcome.details
     assert "undecided" not in outcome.text
 
