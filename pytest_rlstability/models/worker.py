@@ -317,10 +317,18 @@ def _stub_env(observation_space: Any, action_space: Any) -> Any:
             return self.observation_space.sample(), float(self.steps % 3), done, False, {}
 
         def action_masks(self) -> Any:
-            sizes = getattr(self.action_space, "nvec", getattr(self.action_space, "n", 1))
-            return numpy.ones(int(numpy.sum(sizes)), dtype=bool)
+            return numpy.ones(mask_length(self.action_space), dtype=bool)
 
     return DummyVecEnv([Stub])
+
+
+def mask_length(space: Any) -> int:
+    """How many entries MaskablePPO's mask of this action space has: one per choice, two per bit."""
+    import numpy
+
+    if type(space).__name__ == "MultiBinary":
+        return 2 * int(numpy.prod(space.n))
+    return int(numpy.sum(getattr(space, "nvec", getattr(space, "n", 1))))
 
 
 def _without_devices(attributes: Mapping[str, Any]) -> dict[str, Any]:

@@ -51,6 +51,30 @@ def masked() -> Any:
     ).learn(64)
 
 
+class Switches(gymnasium.Env):  # type: ignore[type-arg]
+    """Actions that MaskablePPO masks with more than one entry each."""
+
+    observation_space = gymnasium.spaces.Box(-1, 1, (4,))
+
+    def __init__(self, action_space: Any, mask_length: int) -> None:
+        self.action_space, self.mask_length = action_space, mask_length
+
+    def reset(self, **_: Any) -> Any:
+        return self.observation_space.sample(), {}
+
+    def step(self, action: Any) -> Any:
+        return self.observation_space.sample(), 1.0, True, False, {}
+
+    def action_masks(self) -> Any:
+        return numpy.ones(self.mask_length, dtype=bool)
+
+
+def switched(action_space: Any, mask_length: int) -> Any:
+    contrib = pytest.importorskip("sb3_contrib")
+    env = Switches(action_space, mask_length)
+    return contrib.MaskablePPO("MlpPolicy", env, seed=0, **ON_POLICY, **small()).learn(64)
+
+
 def recurrent() -> Any:
     contrib = pytest.importorskip("sb3_contrib")
     kwargs = {**ON_POLICY, **small(lstm_hidden_size=8)}
@@ -86,6 +110,8 @@ MODELS: dict[str, Callable[[], Any]] = {
     "A2C with a closure": with_closure,
     "SAC": lambda: SAC("MlpPolicy", "Pendulum-v1", seed=0, device="cpu", **OFF_POLICY, **small()).learn(64),
     "MaskablePPO": masked,
+    "MaskablePPO on bits": lambda: switched(gymnasium.spaces.MultiBinary(3), 6),
+    "MaskablePPO on choices": lambda: switched(gymnasium.spaces.MultiDiscrete([3, 2]), 5),
     "RecurrentPPO": recurrent,
     "PPO on VecNormalize": normalised,
     "DQN with goals": with_goals,
