@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 import shutil
 import tempfile
 import zipfile
@@ -15,8 +16,10 @@ from typing import Any
 from pytest_rlstability.models import worker
 from pytest_rlstability.models.archive import RefusedError, open_archive, read_entry
 from pytest_rlstability.models.audit import Audit, audit
+from pytest_rlstability.models.called import may_be_called
 from pytest_rlstability.models.contents import Contents, read_contents
-from pytest_rlstability.models.pickles import Group
+from pytest_rlstability.models.danger import is_dangerous
+from pytest_rlstability.models.pickles import Group, Name
 from pytest_rlstability.models.roundtrip import ARRAYS, SUFFIX, Saved, Trip, judge_model, read_arrays, step_for
 from pytest_rlstability.models.sb3 import algorithm_of
 from pytest_rlstability.models.targets import Target
@@ -24,6 +27,11 @@ from pytest_rlstability.steps import Outcome, run_step
 
 SCHEMA = 1
 _KINDS = {"SB3 model": "sb3", "VecNormalize statistics": "vec_normalize", "replay buffer": "buffer"}
+_KINDS_OF = {
+    **{spoken: (kind,) for spoken, kind in _KINDS.items()},
+    "torch file": ("module", "state_dict"),
+    "pickle": (),
+}
 _HERE = Target("this machine")
 _OBSERVATIONS, _EXPECTED, _STATISTICS, _DESCRIPTION = (
     "observations.npz",
@@ -86,6 +94,8 @@ def pack(
     chosen = algorithm or (algorithm_of(contents.settings) if kind == "sb3" else "")
     if chosen is None:
         raise RefusedError("the file does not say which algorithm wrote it: name it with --algorithm module:class")
+    if not _is_algorithm(chosen, kind):
+        raise RefusedError(f"{chosen!r} is no algorithm: name it as module:class")
     with tempfile.TemporaryDirectory(prefix="rlstability-pack-") as temporary:
         directory = Path(temporary)
         saved = Saved(
@@ -129,9 +139,13 @@ def verify(bundle: Path) -> Verification:
         kind = description["kind"]
         path = directory / f"model{SUFFIX[kind]}"
         audited = audit(path)
+        if kind not in _KINDS_OF[audited.kind]:
+            raise RefusedError(f"{bundle.name} calls a {audited.kind} a {kind}: the bundle is damaged")
         statistics = directory / _STATISTICS
         if statistics.exists():
             read_contents(statistics)
+        for name in (_OBSERVATIONS, _EXPECTED):
+            _require_arrays(directory / name)
         expected = {name: array for name, array in read_arrays(directory / _EXPECTED).items() if name[:8] != "learned/"}
         saved = Saved(
             kind=kind,
@@ -209,9 +223,12 @@ def _unpack(bundle: Path, directory: Path) -> dict[str, Any]:
                 f"{bundle.name} is no bundle (no {_DESCRIPTION!r} entry): make one with rlstability pack"
             )
         description = _description(read_entry(archive, _DESCRIPTION))
-        known = {f"model{SUFFIX[description['kind']]}", _OBSERVATIONS, _EXPECTED, _STATISTICS}
+        needed = {f"model{SUFFIX[description['kind']]}", _OBSERVATIONS, _EXPECTED}
+        missing = sorted(needed - description["sha256"].keys())
+        if missing:
+            raise RefusedError(f"{bundle.name} names no file {missing[0]!r}")
         for name, digest in description["sha256"].items():
-            if name not in known or name not in archive.namelist():
+            if name not in needed | {_STATISTICS} or name not in archive.namelist():
                 raise RefusedError(f"{bundle.name} names a file {name!r} that it does not hold or should not")
             with archive.open(name) as source, open(directory / name, "wb") as target:
                 shutil.copyfileobj(source, target)
@@ -220,17 +237,52 @@ def _unpack(bundle: Path, directory: Path) -> dict[str, Any]:
     return description
 
 
-def _description(data: bytes) -> dict[str, Any]:
+def _require_arrays(path: Path) -> None:
+    import numpy
+
     try:
-        description = json.loads(data)
-        complete = description["schema"] == SCHEMA and description["kind"] in SUFFIX
-        complete = complete and {"algorithm", "facts", "machine", "sha256"} <= description.keys()
-    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+        with open_archive(path, path.name), numpy.load(path, allow_pickle=False) as stored:
+            for name in stored.files:
+                stored[name]
+    except RefusedError:
+        raise
+    except Exception as error:  # numpy raises whatever the bytes lead it to
+        raise RefusedError(f"{path.name!r} holds no arrays that can be read: {error}") from error
+
+
+def _description(data: bytes) -> dict[str, Any]:
+    """The description in *data*, after everything that is used of it was found to be of the type it is used as."""
+    try:
+        found = json.loads(data)
+    except (ValueError, RecursionError) as error:
         raise RefusedError(f"{_DESCRIPTION!r} cannot be read: {error}") from error
-    if not complete:
+    if not isinstance(found, dict) or found.get("schema") != SCHEMA or found.get("kind") not in list(SUFFIX):
         raise RefusedError(f"{_DESCRIPTION!r} is of a kind or schema that this version does not know")
-    found: dict[str, Any] = description
+    facts = found.get("facts")
+    groups = [facts.get(name, {}) for name in ("settings", "normalisation")] if isinstance(facts, dict) else [None]
+    for name, sound in (
+        ("algorithm", _is_algorithm(found.get("algorithm"), found["kind"])),
+        ("facts", all(isinstance(group, dict) for group in groups)),
+        ("machine", _is_texts(found.get("machine"))),
+        ("sha256", _is_texts(found.get("sha256"))),
+    ):
+        if not sound:
+            raise RefusedError(f"{name!r} in {_DESCRIPTION!r} is missing or not what rlstability pack writes")
     return found
+
+
+def _is_texts(value: object) -> bool:
+    return isinstance(value, dict) and all(isinstance(text, str) for text in value.values())
+
+
+def _is_algorithm(value: object, kind: str) -> bool:
+    """Whether *value* is text and, where it will be imported, names a class that is no part of Python itself."""
+    if not isinstance(value, str) or kind != "sb3":
+        return isinstance(value, str)
+    if not re.fullmatch(r"\w+(\.\w+)*:\w+(\.\w+)*", value):
+        return False
+    name = Name(*value.split(":"))
+    return not is_dangerous(name) and may_be_called(name, new=True)
 
 
 def _computes_alike(packed_on: Mapping[str, str], here: Mapping[str, str]) -> bool:

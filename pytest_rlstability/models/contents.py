@@ -6,6 +6,7 @@ import base64
 import binascii
 import json
 import re
+import tarfile
 import zipfile
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
@@ -126,6 +127,8 @@ def _torch_parts(archive: zipfile.ZipFile, name: str) -> Iterator[Part]:
 
 def _read_pickle_file(path: Path) -> Contents:
     try:
+        if tarfile.is_tarfile(path):  # the oldest torch files were; torch reads one even if it begins as a pickle
+            raise RefusedError(f"{path.name} is a tar file, which is not read: save it with a newer torch")
         with open(path, "rb") as stream:
             readings = list(_judged(stream, path.name))
     except OSError as error:

@@ -19,6 +19,7 @@ _MODULES = frozenset({
     "smtplib", "fileinput", "linecache", "pydoc", "pipes", "idlelib", "distutils", "lib2to3", "xmlrpc", "telnetlib",
     "nntplib", "imaplib", "poplib", "socketserver", "shelve", "dbm", "compileall", "py_compile", "zipapp",
     "rlcompleter", "cgitb", "turtledemo", "_posixsubprocess", "_testcapi", "_xxsubinterpreters", "_interpreters",
+    "_pyrepl",
 })  # fmt: skip
 _HARMLESS = re.compile(
     r"(os|posix|nt)\.(get(cwdb?|p?pid|env|login|loadavg|_terminal_size)|cpu_count|process_cpu_count|fspath|fsencode"

@@ -9,6 +9,7 @@ import os
 import pickle
 import struct
 import sys
+import tarfile
 import zipfile
 from pathlib import Path
 from typing import Any
@@ -257,6 +258,12 @@ def _old_torch_file(fourth: bytes) -> bytes:
     return first + fourth + pickle.dumps(["0"]) + b"\x01" + bytes(7) + b"c\n\nR"
 
 
+def _tar(path: Path) -> None:
+    """torch.load takes it for a tar, everyone else for the pickle of a number."""
+    with tarfile.open(path, "w") as archive:
+        archive.addfile(tarfile.TarInfo("K\x01."))
+
+
 ENDLESS = pickle.dumps(1) + pickle.dumps(2) + pickle.dumps(Shell())[:-1]
 
 
@@ -271,6 +278,7 @@ HOSTILE: dict[str, tuple[Any, str]] = {
     "no model": (lambda path: path.write_bytes(b"PK\x05\x06" + bytes(18)), "neither an SB3 model"),
     "cut": (lambda path: path.write_bytes((MODELS / "w312sb26_ppo_lr.zip").read_bytes()[:70000]), "not a whole zip"),
     "text": (lambda path: path.write_text("hello"), "neither a zip nor a pickle"),
+    "tar": (_tar, "is a tar file"),
     "empty": (lambda path: path.write_bytes(b""), "neither a zip nor a pickle"),
     "shell in data": (lambda path: sb3_zip(path, {"gamma": pickle.dumps(Shell())}), "'gamma' .* would run os.system"),
     "shell in pickle": (lambda path: path.write_bytes(pickle.dumps(Shell())), "would run os.system"),

@@ -109,7 +109,7 @@ class Borrows:
 
 
 CALLED: dict[str, tuple[Any, str]] = {
-    "pager": (Reduces(pydoc.pipepager, ("text", "true")), r"pydoc\.pipepager"),
+    "pager": (Reduces(pydoc.pipepager, ("text", "true")), r"(pydoc\.pipepager|_pyrepl\.pager)"),
     "thread": (Reduces(threading.Thread, (None, carried)), r"threading\.Thread"),
     "copy": (Reduces(re.sub, ("a", carried, "a")), r"re\.sub"),
     "reduce": (Reduces(functools.reduce, (carried, [1, 2])), r"_?functools\.reduce"),

@@ -1,0 +1,203 @@
+"""Bundles and models that are refused: with one line, exit code 2, and before anything of them is loaded."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import io
+import json
+import pickle
+import pydoc
+import zipfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pytest_rlstability.__main__ import main
+from pytest_rlstability.models import worker
+
+numpy = pytest.importorskip("numpy")
+
+MODEL = Path(__file__).parents[1] / "data" / "models" / "w312sb26_dqn_default.zip"
+BUFFER = b"\x80\x04cmine\nReplayBuffer\n)\x81."
+
+
+class LoadedError(Exception):
+    """The model would have been loaded now."""
+
+
+@pytest.fixture(autouse=True)
+def _nothing_is_loaded(monkeypatch: pytest.MonkeyPatch) -> None:
+    def load(step: object) -> None:
+        raise LoadedError
+
+    monkeypatch.setattr("pytest_rlstability.models.bundle.run_step", load)
+
+
+def _arrays() -> bytes:
+    stream = io.BytesIO()
+    numpy.savez(stream, array=numpy.zeros(2))
+    return stream.getvalue()
+
+
+def bundle(
+    path: Path,
+    change: Callable[[dict[str, Any]], object] = lambda description: None,
+    **files: bytes,
+) -> Path:
+    """A bundle of a replay buffer, with *files* in the place of its own (``expected__npz=...``)."""
+    content = {"model.pkl": BUFFER, "observations.npz": _arrays(), "expected.npz": _arrays()}
+    content |= {name.replace("__", "."): data for name, data in files.items()}
+    description: dict[str, Any] = {
+        "schema": 1,
+        "kind": "buffer",
+        "algorithm": "",
+        "facts": {"class": "ReplayBuffer", "substituted": []},
+        "machine": {"python": "3.12.1"},
+        "sha256": {name: hashlib.sha256(data).hexdigest() for name, data in content.items()},
+    }
+    change(description)
+    with zipfile.ZipFile(path, "w") as archive:
+        archive.writestr("bundle.json", json.dumps(description))
+        for name, data in content.items():
+            archive.writestr(name, data)
+    return path
+
+
+def test_sound_bundle_comes_to_be_loaded(tmp_path: Path) -> None:
+    with pytest.raises(LoadedError):
+        main(["verify", str(bundle(tmp_path / "b"))])
+
+
+WRONG: list[tuple[str, Any]] = [
+    *[(key, value) for key in ("facts", "machine", "sha256") for value in ([], None, "text", 1, True)],
+    *[("kind", value) for value in ([], {}, None, 1, "other")],
+    *[("algorithm", value) for value in ([], None, 1)],
+    *[("schema", value) for value in ([], None, 2, "1")],
+    ("machine", {"python": []}),
+    ("machine", {"python": None}),
+    ("sha256", {}),
+    ("sha256", {"model.pkl": []}),
+    ("facts", {"settings": []}),
+    ("facts", {"normalisation": None}),
+]
+
+
+@pytest.mark.parametrize(("key", "value"), WRONG, ids=str)
+def test_wrong_types_are_refused(key: str, value: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = bundle(tmp_path / "b", lambda description: description.update({key: value}))
+    assert main(["verify", str(path)]) == 2
+    assert capsys.readouterr().err.startswith("refused: ")
+
+
+@pytest.mark.parametrize("key", ["schema", "kind", "algorithm", "facts", "machine", "sha256"])
+def test_missing_keys_are_refused(key: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = bundle(tmp_path / "b", lambda description: description.pop(key))
+    assert main(["verify", str(path)]) == 2
+    assert capsys.readouterr().err.startswith("refused: ")
+
+
+@pytest.mark.parametrize("text", ["[]", "1", "null", '"text"', "{", "[" * 100_000, '{"schema": 1}'])
+def test_description_that_is_no_object_is_refused(
+    text: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "b"
+    with zipfile.ZipFile(path, "w") as archive:
+        archive.writestr("bundle.json", text)
+    assert main(["verify", str(path)]) == 2
+    assert capsys.readouterr().err.startswith("refused: 'bundle.json' ")
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "sound"),
+    [
+        ("stable_baselines3:PPO", True),
+        ("mine.algorithms:Outer.Mine", True),
+        ("os:system", False),
+        ("pickle:Unpickler", False),
+        ("antigravity:x", False),
+        ("mine:os.system", False),
+        ("PPO", False),
+        ("", False),
+        ("a b:c", False),
+    ],
+)
+def test_only_an_algorithm_is_imported(
+    algorithm: str, sound: bool, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def change(description: dict[str, Any]) -> None:
+        description.update(kind="sb3", algorithm=algorithm)
+        del description["sha256"]["model.pkl"]
+
+    path = bundle(tmp_path / "b", change, model__zip=MODEL.read_bytes())
+    if sound:
+        with pytest.raises(LoadedError):
+            main(["verify", str(path)])
+    else:
+        assert main(["verify", str(path)]) == 2
+        assert "'algorithm' in 'bundle.json'" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("files", "reason"),
+    [
+        ({"expected__npz": b"PK"}, "not a whole zip"),
+        ({"observations__npz": _arrays()[:-30]}, "not a whole zip"),
+        ({"expected__npz": _arrays().replace(b"NUMPY", b"YPMUN")}, "Bad CRC|no arrays"),
+        ({"model__pkl": MODEL.read_bytes()}, "calls a SB3 model a buffer"),
+        ({"model__pkl": pickle.dumps(1)}, "calls a pickle a buffer"),
+        ({"statistics__pkl": b"cpydoc\npipepager\n(tR."}, "would run pydoc.pipepager"),
+    ],
+)
+def test_files_that_cannot_be_used_are_refused(
+    files: dict[str, bytes], reason: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    import re
+
+    assert main(["verify", str(bundle(tmp_path / "b", **files))]) == 2
+    assert re.search(reason, capsys.readouterr().err)
+
+
+class Pager:
+    def __reduce__(self) -> Any:
+        return pydoc.pager, ("text",)
+
+
+def _with_entry(path: Path, name: str, data: bytes) -> Path:
+    """The real model with one more attribute, or one more entry."""
+    with zipfile.ZipFile(MODEL) as source, zipfile.ZipFile(path, "w") as target:
+        for entry in source.namelist():
+            content = source.read(entry)
+            if entry == "data" and not name.endswith(".pth"):
+                settings = {**json.loads(content), name: {":serialized:": base64.b64encode(data).decode()}}
+                content = json.dumps(settings).encode()
+            target.writestr(entry, content)
+        if name.endswith(".pth"):
+            target.writestr(name, data)
+    return path
+
+
+@pytest.mark.parametrize("entry", ["extra", "more.pth", "statistics"])
+def test_hostile_pickle_is_refused_wherever_it_would_be_loaded_from(
+    entry: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    hostile = pickle.dumps(Pager())
+    statistics = tmp_path / "statistics.pkl"
+    statistics.write_bytes(hostile if entry == "statistics" else pickle.dumps({}))
+    model = _with_entry(tmp_path / "m.zip", entry, hostile) if entry != "statistics" else MODEL
+    out = tmp_path / "out"
+    assert main(["pack", str(model), str(out), "--statistics", str(statistics)]) == 2
+    assert "pydoc.pager" in capsys.readouterr().err.replace("_pyrepl.pager", "pydoc.pager")
+    assert not out.exists()
+    statistics.write_bytes(pickle.dumps({}))
+    with pytest.raises(LoadedError):
+        main(["pack", str(MODEL), str(out), "--statistics", str(statistics)])
+
+
+def test_mask_of_every_action_space() -> None:
+    spaces = pytest.importorskip("gymnasium").spaces
+    assert worker.mask_length(spaces.Discrete(4, start=1)) == 4
+    assert worker.mask_length(spaces.MultiDiscrete([3, 2])) == 5
+    assert worker.mask_length(spaces.MultiBinary(3)) == 6
