@@ -13,7 +13,7 @@ from typing import IO, Any
 
 from pytest_rlstability.pyboy.errors import EmulatorCrashed, EmulatorDiedError, EmulatorStalled, LastSeen
 from pytest_rlstability.pyboy.launch import EmulatorProcess, plain_options
-from pytest_rlstability.pyboy.recording import Recorder
+from pytest_rlstability.pyboy.recording import Beginning, Recorder
 from pytest_rlstability.pyboy.remote import RemoteMemory, RemoteScreen, walk
 from pytest_rlstability.units import format_duration, parse_duration
 
@@ -56,6 +56,8 @@ class ForkedPyBoy:
         self.death: EmulatorDiedError | None = None
         self.notices: list[str] = []
         """What went wrong in hooks, where PyBoy swallows exceptions."""
+        self.uncopied = ""
+        """Where observations were kept that all show the newest frame; empty when there are none."""
         self.stopped = False
         self._owner = os.getpid()
         self._stall_after = parse_duration(stall_after)
@@ -66,6 +68,7 @@ class ForkedPyBoy:
         self._hooks: dict[int, tuple[Callable[[Any], object], Any]] = {}
         self._inside_hook = False
         self._recorder: Recorder | None = None
+        self._beginning = Beginning()
         self._options = plain_options(options)
         self._process = EmulatorProcess(gamerom, cgb=bool(options.get("cgb")))
         self.pid = self._process.pid
@@ -74,7 +77,7 @@ class ForkedPyBoy:
         try:
             about = self._begin()
         except BaseException:
-            self._process.end()
+            self._release()
             raise
         self._names: frozenset[str] = frozenset(about["names"])
         self._methods: frozenset[str] = frozenset(about["methods"])
@@ -106,6 +109,7 @@ class ForkedPyBoy:
             except OSError:
                 raise self._crashed() from None
             answer = self._answer(self._stall_after, expected)
+            self._beginning.add(operation, details)
             self._last_shape, self._last_duration = shape, time.perf_counter() - start
             return answer
 
@@ -172,14 +176,21 @@ class ForkedPyBoy:
         if self.death is None:
             returncode = self._process.wait(_DEATH_LIMIT)
             self.death = EmulatorCrashed(self._last_seen(), returncode)
-            self._process.end()
+            self._release()
         return self.death
 
     def _stalled(self, limit: float) -> EmulatorDiedError:
         self._process.dump_stacks()
         self.death = EmulatorStalled(self._last_seen(), format_duration(limit))
-        self._process.end()
+        self._release()
         return self.death
+
+    def _release(self) -> None:
+        """End the process and keep nothing of it but the last screen."""
+        self.screen.keep_last()
+        self._process.end()
+        if self._recorder is not None:
+            self._recorder.close()
 
     def _last_seen(self) -> LastSeen:
         process = self._process
@@ -192,10 +203,13 @@ class ForkedPyBoy:
             return None
         if self.death is None and not self.stopped and self._process.returncode() is not None:
             self._crashed()
-        self._process.end()
-        if self._recorder is not None:
-            self._recorder.close()
+        self._release()
         return self.death
+
+    @property
+    def finished(self) -> bool:
+        """Whether nothing more can happen to it: it was stopped, or it died."""
+        return self.stopped or self.death is not None
 
     # PyBoy's API
 
@@ -207,6 +221,7 @@ class ForkedPyBoy:
     frame_count = frame
 
     def tick(self, count: int = 1, render: bool = True, sound: bool = True) -> bool:
+        self.uncopied = self.uncopied or self.screen.uncopied()
         return bool(self.ask("tick", count, render, sound))
 
     def button(self, input: str, delay: int = 1) -> None:
@@ -257,18 +272,19 @@ class ForkedPyBoy:
             if self._process.returncode() != 0:
                 raise self._crashed()
             self.stopped = True
-            self._process.end()
+            self._release()
 
     def record(self, path: str | os.PathLike[str] | None = None) -> Path:
         """Write this session to a file from here on, call by call, so that it is complete even after a crash;
-        ``pytest_rlstability.pyboy.replay(path)`` runs it again. From frame 0 it holds the whole session, later
-        it starts from a save state. Hooks are not part of it.
+        ``pytest_rlstability.pyboy.replay(path)`` runs it again. Before the first tick it holds the whole session,
+        later it starts from a save state. Hooks are not part of it.
         """
         with self.lock:
             if self._recorder is not None:
                 return self._recorder.path
-            state = self.ask("save") if self.frame else None
-            self._recorder = Recorder(path, self._process.rom, self._options, self.frame, state)
+            calls = self._beginning.calls
+            state = self.ask("save") if calls is None else None
+            self._recorder = Recorder(path, self._process.rom, self._options, self.frame, state, calls or ())
             return self._recorder.path
 
     def _call(self, method: str, *arguments: Any, **keywords: Any) -> Any:

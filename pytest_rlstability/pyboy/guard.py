@@ -19,7 +19,7 @@ from pytest_rlstability.pyboy.launch import place_rom
 from pytest_rlstability.pyboy.listeners import JpegSaves, LostExceptions
 from pytest_rlstability.pyboy.locks import HeldLocks
 from pytest_rlstability.pyboy.ordering import Order
-from pytest_rlstability.pyboy.views import LiveViews
+from pytest_rlstability.pyboy.views import LiveViews, describe_shared
 from pytest_rlstability.sites import Site, here, users_frame
 
 READING_METHODS = frozenset(
@@ -112,7 +112,7 @@ class GuardedPyBoy:
     def tick(self, count: int = 1, render: bool = True, sound: bool = True) -> bool:
         shared = self._views.sharing_memory()
         if shared:
-            self._guard.found("observations that were not copied", _shared_views(shared))
+            self._guard.found("observations that were not copied", describe_shared(shared))
         call = f"tick({count})"
         return bool(self.use(call, changes=True, call=lambda: self._emulator.tick(count, render, sound)))
 
@@ -125,6 +125,7 @@ class GuardedPyBoy:
         kept = self._views.kept()
         if kept:
             self._guard.found("screen views kept after stop()", _kept_views(kept, self._stopped_at))
+        self._guard.forget(self)
 
     def end(self) -> None:
         """The test is over: whoever still uses the emulator is too late; for the fixture."""
@@ -237,19 +238,28 @@ class GuardFactory:
         self.order = Order()
         self.locks = HeldLocks()
         self._stack = ExitStack()
-        self._boys: list[GuardedPyBoy] = []
+        self._boys: dict[GuardedPyBoy, Path | None] = {}
         self._findings: dict[str, str] = {}
 
     def __call__(self, emulator: Any = None, **options: Any) -> GuardedPyBoy:
         from pyboy import PyBoy
 
+        directory: Path | None = None
         if not isinstance(emulator, PyBoy):
             directory = Path(tempfile.mkdtemp(prefix="pyboy-rlstability-"))
-            self._stack.callback(shutil.rmtree, directory, ignore_errors=True)
-            rom = place_rom(emulator, directory, cgb=bool(options.get("cgb")))
-            emulator = PyBoy(str(rom), **{"window": "null", "log_level": "ERROR", **options})
-        self._boys.append(GuardedPyBoy(emulator, self))
-        return self._boys[-1]
+            try:
+                rom = place_rom(emulator, directory, cgb=bool(options.get("cgb")))
+                emulator = PyBoy(str(rom), **{"window": "null", "log_level": "ERROR", **options})
+            except BaseException:
+                _remove(directory)
+                raise
+        boy = GuardedPyBoy(emulator, self)
+        self._boys[boy] = directory
+        return boy
+
+    def forget(self, boy: GuardedPyBoy) -> None:
+        """A *boy* that is stopped needs its ROM no more, nor anybody to stop it."""
+        _remove(self._boys.pop(boy, None))
 
     def misused(self, report: str) -> None:
         """Refuse the call that is about to be made."""
@@ -278,11 +288,17 @@ class GuardFactory:
         return self
 
     def __exit__(self, *exception: object) -> None:
-        for boy in self._boys:
+        for boy in list(self._boys):
             boy.end()
+            self.forget(boy)
         self._stack.close()
         for kind, text in [*self._lost.findings(PyBoyMisuseError), *self._jpegs.findings()]:
             self.found(kind, text)
+
+
+def _remove(directory: Path | None) -> None:
+    if directory is not None:
+        shutil.rmtree(directory, ignore_errors=True)
 
 
 def _is_value(value: object) -> bool:
@@ -325,12 +341,4 @@ def _kept_views(kept: list[tuple[int, Site]], stopped: Site) -> str:
     return (
         f"{len(kept)} view(s) of the screen outlived stop() at {stopped.innermost}\n{places}\n"
         "  They show the emulator's own buffer. Keep screen.ndarray.copy() or screen.image.copy() instead."
-    )
-
-
-def _shared_views(shared: list[tuple[int, Site]]) -> str:
-    places = "\n".join(f"  frame {frame}, {site.innermost}" for frame, site in shared)
-    return (
-        f"observations of {len(shared)} different frames are one and the same memory\n{places}\n"
-        "  screen.ndarray is a buffer that every tick overwrites: all of them show the newest frame. Keep .copy()."
     )

@@ -119,6 +119,7 @@ class EmulatorProcess:
         self._process.wait()
         _running.discard(self.pid)
         self.channel.close()
+        self.block.release()
         shutil.rmtree(self.directory, ignore_errors=True)
 
 

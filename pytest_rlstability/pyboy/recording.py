@@ -6,7 +6,7 @@ import base64
 import json
 import os
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,6 +15,26 @@ if TYPE_CHECKING:
 
 SCHEMA = 1
 _READING = frozenset({"peek", "save", "hook", "stop"})
+_REMEMBERED_CALLS = 256
+
+
+class Beginning:
+    """The calls before an emulator's first tick, for a recording that begins after them: a save state would not
+    hold the buttons among them. ``calls`` is ``None`` once there was a tick, or too much to remember."""
+
+    def __init__(self) -> None:
+        self.calls: list[list[Any]] | None = []
+
+    def add(self, operation: str, details: tuple[Any, ...]) -> None:
+        if self.calls is None or operation in _READING:
+            return
+        if operation == "tick" or len(self.calls) == _REMEMBERED_CALLS:
+            self.calls = None
+            return
+        try:
+            self.calls.append([operation, *map(pack, details)])
+        except TypeError:
+            self.calls = None
 
 
 class Recorder:
@@ -27,6 +47,7 @@ class Recorder:
         options: dict[str, Any],
         frame: int,
         state: bytes | None,
+        calls: Iterable[list[Any]] = (),
     ) -> None:
         self.path = Path(path) if path is not None else _fresh_path()
         self._file = open(self.path, "w", encoding="utf-8", buffering=1)  # noqa: SIM115 (closed by close)
@@ -40,6 +61,8 @@ class Recorder:
                 "state": pack(state),
             }
         )
+        for call in calls:
+            self._write(call)
 
     def write(self, operation: str, details: tuple[Any, ...]) -> None:
         if operation not in _READING:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any, Protocol
 
+from pytest_rlstability.pyboy.views import LiveViews, describe_shared
 from pytest_rlstability.pyboy.wire import HEIGHT, WIDTH
 
 Step = tuple[Any, ...]
@@ -12,6 +13,9 @@ Step = tuple[Any, ...]
 
 class Line(Protocol):
     """What a stand-in needs of its emulator: ask for one operation, have the answer."""
+
+    @property
+    def frame(self) -> int: ...
 
     def ask(self, operation: str, *details: Any) -> Any: ...
 
@@ -94,11 +98,12 @@ class RemoteScreen:
     def __init__(self, line: Line, pixels: Any) -> None:
         self._line = line
         self._pixels = pixels
+        self._views = LiveViews()
 
     @property
     def ndarray(self) -> Any:
         self._line.ask("alive")
-        return self._pixels
+        return self._views.array(self._pixels, self._line.frame)
 
     @property
     def raw_buffer(self) -> memoryview:
@@ -107,9 +112,17 @@ class RemoteScreen:
     @property
     def image(self) -> Any:
         """A PIL image over the same memory; ``.copy()`` or ``.convert()`` what you keep."""
-        from PIL import Image
+        self._line.ask("alive")
+        return self._views.image(self._pixels, self._line.frame)
 
-        return Image.frombuffer("RGBA", (WIDTH, HEIGHT), self.ndarray, "raw", "RGBA", 0, 1)
+    def uncopied(self) -> str:
+        """Which observations were kept that are one and the same memory, in words; for the emulator."""
+        shared = self._views.sharing_memory()
+        return describe_shared(shared) if shared else ""
+
+    def keep_last(self) -> None:
+        """From now on show a copy of the last frame: the shared memory is about to go; for the emulator."""
+        self._pixels = self._pixels.copy()
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("_"):

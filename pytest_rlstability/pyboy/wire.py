@@ -100,8 +100,8 @@ class SharedBlock:
         self.descriptor = _anonymous_file() if descriptor is None else descriptor
         if descriptor is None:
             os.ftruncate(self.descriptor, size)
-        self._memory = mmap.mmap(self.descriptor, size)
-        self._words = memoryview(self._memory).cast("B")[:8].cast("Q")
+        self._memory: mmap.mmap | None = mmap.mmap(self.descriptor, size)
+        self._words: memoryview | list[int] = memoryview(self._memory).cast("B")[:8].cast("Q")
 
     @property
     def frame(self) -> int:
@@ -122,3 +122,8 @@ class SharedBlock:
         """The mapping stays for as long as somebody looks at it; the descriptor need not."""
         with contextlib.suppress(OSError):
             os.close(self.descriptor)
+
+    def release(self) -> None:
+        """Let go of the memory, and remember the frame number: the mapping goes with the last view of it."""
+        self._words = [self.frame]
+        self._memory = None

@@ -337,6 +337,37 @@ def test_the_process_and_its_files_go_with_the_emulator() -> None:
         os.kill(boy.pid, 0)
 
 
+def test_stop_lets_go_of_everything_and_the_last_screen_stays() -> None:
+    boy = ForkedPyBoy()
+    boy.tick(BOOTED)
+    before = len(os.listdir("/dev/fd"))
+    last = boy.screen.ndarray.copy()
+    boy.record()
+    boy.stop()
+    assert len(os.listdir("/dev/fd")) == before - 2  # the socket, and the mapping's own
+    assert numpy.array_equal(boy.screen.ndarray, last)
+    assert boy.frame == BOOTED
+    boy.record().unlink()
+
+
+@pytest.mark.slow
+def test_an_emulator_a_lap_is_no_leak(run_pytest: Any) -> None:
+    outcome = run_pytest(
+        """
+        import pytest
+
+        @pytest.mark.rl_no_leak
+        def test_laps(forked_pyboy, rl_laps):
+            for _ in rl_laps:
+                boy = forked_pyboy()
+                boy.tick(2)
+                boy.screen.ndarray.copy()
+                boy.stop()
+        """
+    )
+    assert outcome.tests == {"test_laps": "passed"}, outcome.details
+
+
 def test_the_emulator_ends_when_its_test_is_killed(tmp_path: Path) -> None:
     before = directories()
     source = (
@@ -404,6 +435,46 @@ def test_a_recording_may_begin_later(forked_pyboy: Start, tmp_path: Path) -> Non
         assert again.memory[0xC000:0xC400] == there
 
 
+def poke(boy: ForkedPyBoy) -> None:
+    boy.memory[0xC0A0] = 77
+
+
+def hold_a_button(boy: ForkedPyBoy) -> None:
+    boy.button("a", BOOTED + 20)
+
+
+def load_a_state(boy: ForkedPyBoy) -> None:
+    state = io.BytesIO()
+    with ForkedPyBoy() as other:
+        other.tick(BOOTED)
+        other.button("b", 40)
+        other.tick(20)
+        other.save_state(state)
+    state.seek(0)
+    boy.load_state(state)
+
+
+def poke_often(boy: ForkedPyBoy) -> None:
+    for number in range(300):
+        boy.memory[0xC100 + number] = number % 256
+
+
+@pytest.mark.parametrize("change", [poke, hold_a_button, load_a_state, poke_often])
+def test_what_was_done_before_the_first_tick_is_part_of_a_recording(
+    forked_pyboy: Start, tmp_path: Path, change: Callable[[ForkedPyBoy], None]
+) -> None:
+    boy = forked_pyboy()
+    change(boy)
+    path = boy.record(tmp_path / "session.jsonl")
+    boy.tick(BOOTED + 10)
+    there = boy.memory[0xC000:0xC400]
+    with replay(path) as again:
+        assert again.memory[0xC000:0xC400] == there
+    untouched = forked_pyboy()
+    untouched.tick(BOOTED + 10)
+    assert untouched.memory[0xC000:0xC400] != there
+
+
 def test_a_recording_ends_in_the_same_crash(forked_pyboy: Start, tmp_path: Path) -> None:
     boy = forked_pyboy(record=tmp_path / "session.jsonl")
     boy.tick(3)
@@ -425,7 +496,7 @@ def test_a_recording_without_a_path_gets_one(forked_pyboy: Start) -> None:
 # The test's verdict
 
 DEATHS = """
-    import os, signal
+    import os, signal, threading
     import pytest
     from pytest_rlstability import EmulatorCrashed, EmulatorStalled
 
@@ -447,6 +518,16 @@ DEATHS = """
         except Exception:
             pass
 
+    def test_swallowed_before_another_was_started(forked_pyboy):
+        boy = forked_pyboy()
+        kill(boy)
+        try:
+            boy.tick()
+        except Exception:
+            pass
+        with forked_pyboy() as second:
+            second.tick()
+
     def test_never_used_again(forked_pyboy):
         boy = forked_pyboy()
         kill(boy)
@@ -464,6 +545,26 @@ DEATHS = """
         boy = forked_pyboy()
         boy.hook_register(0, 0x100, lambda context: 1 / 0, None)
         boy.tick(80)
+
+    def test_hook_raises_before_another_was_started(forked_pyboy):
+        with forked_pyboy() as boy:
+            boy.hook_register(0, 0x100, lambda context: 1 / 0, None)
+            boy.tick(80)
+        forked_pyboy().tick()
+
+    def test_observations_not_copied(forked_pyboy):
+        boy, history = forked_pyboy(), []
+        for _ in range(5):
+            boy.tick()
+            history.append(boy.screen.ndarray[::2, ::2])
+
+    def test_images_not_copied(forked_pyboy):
+        with forked_pyboy() as boy:
+            history = []
+            for _ in range(5):
+                boy.tick()
+                history.append(boy.screen.image)
+        forked_pyboy().tick()
 
     def test_expected(forked_pyboy):
         boy = forked_pyboy()
@@ -487,17 +588,55 @@ DEATHS = """
     def test_innocent_stopped(forked_pyboy):
         with forked_pyboy() as boy:
             boy.tick()
+
+    def test_innocent_observations(forked_pyboy):
+        boy, copies = forked_pyboy(), []
+        live = boy.screen.ndarray
+        for _ in range(8):
+            boy.tick()
+            observation = boy.screen.ndarray
+            copies.append(observation.copy())
+        assert [boy.screen.ndarray for _ in range(8)]
+        boy.tick()
+
+    def test_innocent_watchers(forked_pyboy):
+        boy, turns = forked_pyboy(), threading.Barrier(4)
+
+        def watch():
+            for _ in range(8):
+                view = boy.screen.ndarray
+                turns.wait(30)
+
+        watchers = [threading.Thread(target=watch) for _ in range(3)]
+        for watcher in watchers:
+            watcher.start()
+        for _ in range(8):
+            boy.tick()
+            turns.wait(30)
+        for watcher in watchers:
+            watcher.join()
 """
 
 
 GUILTY = {
     "test_uncaught": "CRASH: PyBoy's process died of SIGSEGV in tick(1, True, True) at frame 4",
     "test_swallowed": "CRASH: PyBoy's process died of SIGSEGV in tick(1, True, True) at frame 4",
+    "test_swallowed_before_another_was_started": "CRASH: PyBoy's process died of SIGSEGV in tick(1, True, True)",
     "test_never_used_again": "CRASH: PyBoy's process died of SIGSEGV",
     "test_stalled_and_swallowed": "STALL: PyBoy did not return from tick",
     "test_hook_raises": "an exception was swallowed in a PyBoy hook",
+    "test_hook_raises_before_another_was_started": "an exception was swallowed in a PyBoy hook",
+    "test_observations_not_copied": "observations of 3 different frames are one and the same memory",
+    "test_images_not_copied": "observations of 3 different frames are one and the same memory",
 }
-INNOCENT = {"test_expected", "test_expected_by_hand", "test_innocent", "test_innocent_stopped"}
+INNOCENT = {
+    "test_expected",
+    "test_expected_by_hand",
+    "test_innocent",
+    "test_innocent_stopped",
+    "test_innocent_observations",
+    "test_innocent_watchers",
+}
 
 
 def test_verdicts(run_pytest: Any) -> None:

@@ -411,6 +411,26 @@ def test_every_innocent_passes(run_pytest: Any) -> None:
     assert {name: outcome.details.get(name) for name, word in outcome.tests.items() if word != "passed"} == {}
 
 
+@pytest.mark.slow
+def test_an_emulator_a_lap_is_no_leak(run_pytest: Any) -> None:
+    outcome = run_pytest(
+        """
+        import pytest
+
+        @pytest.mark.rl_no_leak
+        def test_laps(pyboy_guard, rl_laps):
+            for _ in rl_laps:
+                boy = pyboy_guard()
+                boy.tick(2)
+                boy.screen.ndarray.copy()
+                boy.stop()
+        """,
+        "--rl-leak-budget=90s",
+    )
+    assert outcome.tests == {"test_laps": "passed"}, outcome.details
+    assert "undecided" not in outcome.text
+
+
 def test_in_isolated_tests_too(run_pytest: Any) -> None:
     outcome = run_pytest(CULPRITS, "-k", "[0] and (without_lock or view_kept)")
     assert sorted(outcome.tests) == ["test_capture_without_lock[0]", "test_view_kept_after_stop[0]"]
