@@ -19,12 +19,22 @@ from pathlib import Path
 
 RECORDER = """
 import json, re
+import pytest
 
 class Recorder:
     def __init__(self, path):
         self.path, self.outcomes, self.warnings = path, {}, []
 
-    def pytest_runtest_logreport(self, report):
+    # Not the hook that hears reports as they come: with a stranger in it no test starts before the last is reported.
+    def pytest_terminal_summary(self, terminalreporter):
+        for reports in list(terminalreporter.stats.values()):
+            for report in reports:
+                if isinstance(report, pytest.TestReport):
+                    self.add(report)
+        with open(self.path, "w") as file:
+            json.dump({"outcomes": self.outcomes, "warnings": self.warnings}, file)
+
+    def add(self, report):
         kept = self.outcomes.setdefault(report.nodeid, {})
         word = report.outcome
         if hasattr(report, "wasxfail"):
@@ -38,10 +48,6 @@ class Recorder:
         # The number of pytest's temporary directory is another one in every run.
         text = re.sub(r"pytest-\\d+", "pytest-N", str(warning_message.message))
         self.warnings.append([nodeid, when, warning_message.category.__name__, text[:200]])
-
-    def pytest_sessionfinish(self):
-        with open(self.path, "w") as file:
-            json.dump({"outcomes": self.outcomes, "warnings": self.warnings}, file)
 
 def pytest_addoption(parser):
     parser.addoption("--parity-record")
@@ -67,15 +73,15 @@ def run(arguments: list[str], directory: Path, name: str) -> dict[str, object]:
     return found
 
 
-def differences(one: dict[str, object], other: dict[str, object]) -> list[str]:
+def differences(one: dict[str, object], other: dict[str, object]) -> dict[str, str]:
     first, second = one["outcomes"], other["outcomes"]
     assert isinstance(first, dict)
     assert isinstance(second, dict)
-    return [
-        f"{test}: {first.get(test)} -> {second.get(test)}"
+    return {
+        test: f"{test}: {first.get(test)} -> {second.get(test)}"
         for test in sorted({*first, *second})
         if first.get(test) != second.get(test)
-    ]
+    }
 
 
 def warning_differences(one: dict[str, object], other: dict[str, object]) -> list[str]:
@@ -90,8 +96,8 @@ def main(arguments: list[str]) -> int:
         plain = run(arguments, directory, "plain")
         again = run(arguments, directory, "again")
         isolated = run([*arguments, "--rl-stability"], directory, "isolated")
-    unsteady = {line.split(":")[0] for line in differences(plain, again)}
-    found = [line for line in differences(plain, isolated) if line.split(":")[0] not in unsteady]
+    unsteady = differences(plain, again)
+    found = [line for test, line in differences(plain, isolated).items() if test not in unsteady]
     unsteady_warnings = set(warning_differences(plain, again))
     warned = [line for line in warning_differences(plain, isolated) if line not in unsteady_warnings]
     for line in found + warned:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -24,11 +25,15 @@ class Exit:
 
 @dataclass(frozen=True)
 class Killed:
-    """Why the supervisor ended a test: ``timeout``, ``memory`` or ``stall``; and what it saw."""
+    """Why the supervisor ended a test: ``timeout``, ``memory`` or ``stall``; and what it saw.
+
+    *gather* adds to it. It is called after the test's own stacks are known, because looking may wake a process up.
+    """
 
     reason: str
     detail: str
     limit: float = 0.0
+    gather: Callable[[], dict[str, object]] = field(default=dict, compare=False)
     facts: dict[str, object] = field(default_factory=dict)
 
 

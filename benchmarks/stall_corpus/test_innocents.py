@@ -195,6 +195,41 @@ def test_training_that_beats(rl_heartbeat):
     from pytest_rlstability.integrations import HeartbeatCallback
 
     model = stable_baselines3.PPO("MlpPolicy", "CartPole-v1", n_steps=64, batch_size=32, n_epochs=1)
+    model.set_logger(stable_baselines3.common.logger.Logger(None, []))  # the usual one leaves a directory a run
     end = time.monotonic() + LONG
     while time.monotonic() < end:
         model.learn(64, callback=HeartbeatCallback(rl_heartbeat))
+
+
+@pytest.mark.timeout(60)
+def test_an_alarm_of_its_own_under_a_timeout():
+    done = threading.Event()
+    signal.signal(signal.SIGALRM, lambda *_: done.set())
+    signal.setitimer(signal.ITIMER_REAL, 3.5)
+    done.wait()
+
+
+def test_a_server_that_left_home():
+    """Started by a shell that has ended, in a session of its own."""
+    code = f"""
+import socket, time
+server = socket.create_server(("127.0.0.1", 0))
+print(server.getsockname()[1], flush=True)
+client, _ = server.accept()
+end = time.monotonic() + {LONG}
+while time.monotonic() < end:
+    pass
+client.sendall(b"done")
+"""
+    shell = ["sh", "-c", 'setsid "$0" -c "$1" &', sys.executable, code]
+    started = subprocess.Popen(shell, stdout=subprocess.PIPE, text=True)
+    with socket.create_connection(("127.0.0.1", int(started.stdout.readline()))) as client:
+        assert client.recv(4) == b"done"
+
+
+def test_a_thread_that_ends_after_the_test():
+    def poll():
+        for _ in range(12):
+            time.sleep(0.5)
+
+    threading.Thread(target=poll).start()

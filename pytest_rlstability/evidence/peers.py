@@ -9,7 +9,7 @@ import struct
 import sys
 from collections.abc import Iterable
 
-from pytest_rlstability.evidence.processes import ThreadState, descriptor_target, look_at_process
+from pytest_rlstability.evidence.processes import ThreadState, TreeState, descriptor_target, look_at_process
 from pytest_rlstability.isolation.kernel import command_of
 
 _SLEEPS = ("nanosleep", "clock_nanosleep")
@@ -29,6 +29,38 @@ def describe_wait(thread: ThreadState, tree: Iterable[int]) -> str:
         return _doing(thread)
     target = descriptor_target(thread.pid, thread.descriptor)
     return f"in {thread.call} on {target}{_other_end(thread.pid, thread.descriptor, target, tree)}"
+
+
+def waits_outside(tree: TreeState, main: int) -> bool:
+    """Whether the thread *main* waits for a child, or for a pipe or socket whose other end its own process does not
+    hold: no other thread of it can end that."""
+    thread = next((thread for thread in tree.threads if thread.thread == main), None)
+    if thread is None:
+        return False
+    if thread.call in ("wait4", "waitid"):
+        return True
+    if thread.descriptor is None or not thread.untimed:
+        return False
+    target = descriptor_target(thread.pid, thread.descriptor)
+    own = _list_targets(thread.pid)
+    if target.startswith("pipe:"):
+        return own.count(target) == 1
+    if target.startswith("socket:"):
+        peer = unix_peer(int(target[8:-1]))
+        return f"socket:[{peer}]" not in own if peer else _is_connected_outside(thread.pid, thread.descriptor)
+    return False
+
+
+def _is_connected_outside(pid: int, descriptor: int) -> bool:
+    """Whether an internet socket's peer is not a socket of the same process."""
+    import psutil
+
+    try:
+        connections = psutil.Process(pid).net_connections(kind="inet")
+    except psutil.Error:
+        return False
+    peers = [connection.raddr for connection in connections if connection.fd == descriptor and connection.raddr]
+    return bool(peers) and all(connection.laddr != peers[0] for connection in connections)
 
 
 def _doing(thread: ThreadState) -> str:
@@ -95,9 +127,9 @@ def _unstopped(words: str) -> bool:
 def process_name(pid: int, test: int | None) -> str:
     """``pid 7 (python env.py)``; a fork of the test's process has its command line, and none of its own."""
     command = command_of(pid)
-    if test is not None and command == command_of(test):
+    if test is not None and command and command == command_of(test):
         return f"pid {pid} (the test itself)" if pid == test else f"pid {pid} (forked from the test)"
-    return f"pid {pid} ({command[:_COMMAND_LENGTH]})"
+    return f"pid {pid} ({command[:_COMMAND_LENGTH] or 'ended'})"
 
 
 def _all_processes() -> list[int]:
@@ -110,10 +142,14 @@ def _what(pid: int) -> str:
 
 
 def _targets(pid: int) -> set[str]:
+    return set(_list_targets(pid))
+
+
+def _list_targets(pid: int) -> list[str]:
     try:
-        return {descriptor_target(pid, int(name)) for name in os.listdir(f"/proc/{pid}/fd")}
+        return [descriptor_target(pid, int(name)) for name in os.listdir(f"/proc/{pid}/fd")]
     except OSError:
-        return set()
+        return []
 
 
 def unix_peer(inode: int) -> int | None:

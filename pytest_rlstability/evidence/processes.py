@@ -8,7 +8,7 @@ import platform
 import re
 import signal
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -63,6 +63,11 @@ class ThreadState:
         return self.state == "S"
 
     @property
+    def untimed(self) -> bool:
+        """Whether the wait ends only when what it waits for comes."""
+        return self.endless or self.call in _ON_A_DESCRIPTOR
+
+    @property
     def mark(self) -> tuple[int, int, int, int]:
         """What changes when the thread gets the processor."""
         return (self.pid, self.thread, self.ticks, self.switches)
@@ -97,13 +102,15 @@ def look_at_tree(pid: int, members: Iterable[int] | None = None, before: TreeSta
     return TreeState(tuple(found))
 
 
-def members_of(pid: int) -> list[int]:
-    """*pid*, its descendants, and those of its descendants whose own parent died: they fell to its keeper."""
+def members_of(pid: int, strangers: Collection[int] | None = None) -> list[int]:
+    """*pid*, its descendants, and those of its descendants whose own parent died: they fell to its keeper. So did the
+    *strangers*, other tests' processes; where those are not known, whoever leads a session is taken for one."""
     members = [pid, *descendants_of(pid)]
     keeper, _ = _family(pid)
     for orphan in children_of(keeper) if keeper > 1 else ():
-        if orphan not in members and _family(orphan)[1] not in (orphan, 0):
-            # A test's process, like the spare one of the next test, leads a session of its own; an orphan does not.
+        session = _family(orphan)[1]
+        is_stranger = session == orphan if strangers is None else orphan in strangers
+        if orphan not in members and session and not is_stranger:
             members += [orphan, *descendants_of(orphan)]
     return members
 

@@ -18,6 +18,7 @@ import pytest
 
 from pytest_rlstability.beacon import Beacon, enter_test_process, install_beacon
 from pytest_rlstability.isolation import faults, workers
+from pytest_rlstability.isolation.alarms import announce_alarms
 from pytest_rlstability.isolation.board import Board, Slot
 from pytest_rlstability.isolation.coverage import save_coverage
 from pytest_rlstability.isolation.farewell import check_exit, drop_references
@@ -85,6 +86,7 @@ class Child:
         self._faults = faults.Faults(hold=hold)
         faults.follow_forks(directory, self._cut_off)
         faults.announce_threads(self._tell_thread)
+        announce_alarms(self._tell_alarm)
 
     def attach(self, link: Link) -> None:
         """Become the test process with the link's serial number."""
@@ -109,6 +111,10 @@ class Child:
         native = threading.get_native_id() if thread.ident == threading.get_ident() else thread.native_id
         words = {"ident": thread.ident, "native": native, "name": thread.name, "daemon": thread.daemon}
         self._wire.send({"kind": "thread", "before": before, **words})
+
+    def _tell_alarm(self) -> None:
+        if self._attached:
+            self._wire.send({"kind": "alarm"})
 
     def work(self, find: Callable[[object], pytest.Item]) -> None:
         """Run the jobs that come, until the one that ends the process."""

@@ -267,6 +267,7 @@ class Dispatch:
                     lambda text: self._desk.note("slow", item.nodeid, text=text),
                     native=self._settings.native,
                     alarm_is_ours=uses_alarm(item),
+                    strangers=self._hub.pids,
                 )
             )
         if plan.memory is not None:

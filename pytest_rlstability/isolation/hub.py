@@ -39,6 +39,8 @@ class TestProcess:
     native_names: dict[int, str] = field(default_factory=dict)
     daemons: set[int] = field(default_factory=set)
     bystanders: set[int] = field(default_factory=set)
+    own_alarm: bool = False
+    """Whether the test has set an alarm itself."""
     lock_waits: dict[int, Record] = field(default_factory=dict)
     exit: Exit | None = None
 
@@ -89,6 +91,10 @@ class Hub:
         self._processes[process.serial] = process
         return process
 
+    def pids(self) -> list[int]:
+        """Every test's process, and those that wait for a test."""
+        return [process.pid for process in self._processes.values()]
+
     def release(self, process: TestProcess) -> None:
         """Forget a process that has ended, and its files."""
         self._processes.pop(process.serial, None)
@@ -126,6 +132,12 @@ class Hub:
             key.fileobj.close()  # type: ignore[union-attr]
         self._selector.close()
         shutil.rmtree(self.directory, ignore_errors=True)
+
+    def drop(self) -> None:
+        """In a forked copy of this process: let go of every connection, without a word to the other ends."""
+        for key in list(self._selector.get_map().values()):
+            key.fileobj.close()  # type: ignore[union-attr]
+        self._selector.close()
 
     def dismiss(self, keeper: KeeperLink) -> None:
         """Close the connection to a keeper; one that lives ends everything then."""
@@ -203,6 +215,8 @@ class Hub:
                     process.daemons.add(record["native"])
                 if record["before"]:
                     process.bystanders.add(record["native"])
+            elif record["kind"] == "alarm":
+                process.own_alarm = True
             elif record["kind"] == "lock":
                 hear_lock(process.lock_waits, record)
             else:

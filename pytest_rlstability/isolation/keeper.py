@@ -34,6 +34,8 @@ _KILL = getattr(signal, "SIGKILL", signal.SIGTERM)
 # Helpers of multiprocessing and loky that end by themselves once the test's process is gone, cleaning up as they do.
 _SELF_ENDING = ("resource_tracker import main", "multiprocessing.forkserver", "multiprocessing-fork")
 _GRACE = 1.0
+_ORPHANS_AGE = 0.1
+"""Seconds an orphan that has ended may stay a zombie."""
 
 
 @dataclass
@@ -65,11 +67,14 @@ class Keeper:
         kernel.adopt_orphans()
         try:
             while not self._wire.closed:
-                for key, _ in self._selector.select():
+                ready = self._selector.select(_ORPHANS_AGE if self._wards else None)
+                for key, _ in ready:
                     if key.fileobj is self._wire:
                         self._obey_all()
                     else:
                         self._bury(key.data)
+                if not ready:
+                    self._reap_orphans()
         finally:
             self._end_everything()
 
@@ -114,6 +119,13 @@ class Keeper:
                     _signal(pid, _KILL)
             time.sleep(0.002)
         return named
+
+    def _reap_orphans(self) -> None:
+        """Do what init would: a test may wait until a process that was orphaned and has ended is gone."""
+        for pid in kernel.children_of(os.getpid()):
+            if pid not in self._pids():
+                with suppress(ChildProcessError):
+                    os.waitpid(pid, os.WNOHANG)
 
     def _strays(self, ward: _Ward) -> list[int]:
         """Processes that fell to us. While other tests run, only those of the dead one's session."""

@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Collection
 from pathlib import Path
 
-from pytest_rlstability.evidence.peers import describe_wait
+from pytest_rlstability.evidence.peers import describe_wait, waits_outside
 from pytest_rlstability.evidence.processes import (
     TreeState,
     can_be_woken,
@@ -48,8 +48,10 @@ class StallWatch:
         *,
         native: str = "auto",
         alarm_is_ours: bool = False,
+        strangers: Callable[[], Collection[int]] = tuple,
     ) -> None:
         self._after = after
+        self._strangers = strangers
         self._directory = directory
         self._say_slow = say_slow
         self._native = native
@@ -81,16 +83,19 @@ class StallWatch:
         slot = process.slot
         mark = (slot.phase, slot.phase_start, slot.beats)
         beating = slot.phase == "call" and slot.beating
-        members = members_of(process.pid)
+        members = members_of(process.pid, self._strangers())
         ticks = {pid: ticks_of(pid) for pid in members}
         busy = sum(ticks.values()) - sum(self._ticks.values()) >= _BUSY_TICKS or not self._ticks
         self._ticks = ticks
         starved = self._starved(members, gap) if beating else 0.0
-        close_look = process.lock_waits or (beating and self._state.still + gap >= self._after / 2)
+        leaving = slot.phase == "exit"
+        close_look = process.lock_waits or leaving or (beating and self._state.still + gap >= self._after / 2)
         if busy and not close_look:
             return Look(gap, mark, beating, busy=True), None
         tree = self._tree = look_at_tree(process.pid, members, self._tree)
-        return Look(gap, mark, beating, tree, process.pid, frozenset(process.daemons), starved), tree
+        background = {thread.thread for thread in tree.of(process.pid)} if leaving else process.daemons
+        outside = self._state.background >= self._after / 2 and waits_outside(tree, process.pid)
+        return Look(gap, mark, beating, tree, process.pid, frozenset(background), starved, outside), tree
 
     def _starved(self, members: list[int], gap: float) -> float:
         """Which part of the time since the last look the test was kept from running by others."""
@@ -102,7 +107,7 @@ class StallWatch:
     def _judge(self, process: TestProcess, tree: TreeState) -> Killed | None:
         state = self._state
         if state.is_over:
-            return self._standstill(process, tree, state.still)
+            return self._standstill(process, tree, max(state.still, state.background))
         if state.quiet >= DEADLOCK_AFTER and self._certain_deadlock(process, tree):
             return self._standstill(process, tree, max(state.still, state.quiet))
         if state.main_still >= DEADLOCK_AFTER and _locked_out(process):
@@ -116,7 +121,8 @@ class StallWatch:
 
     def _certain_deadlock(self, process: TestProcess, tree: TreeState) -> bool:
         tree = _without_bystanders(tree, process.bystanders)
-        return is_deadlock(tree) and not can_be_woken(tree, alarm_is_ours=self._alarm_is_ours)
+        ours = self._alarm_is_ours and not process.own_alarm
+        return is_deadlock(tree) and not can_be_woken(tree, alarm_is_ours=ours)
 
     def _standstill(self, process: TestProcess, tree: TreeState, still: float) -> Killed:
         state = self._state
@@ -125,8 +131,12 @@ class StallWatch:
             active = False  # what ticks beside it, a server's loop perhaps, is not what the test waits in
         detail = f"no progress for {format_duration(still)}"
         aside = process.daemons if state.background >= self._after else process.bystanders
-        facts = evidence(process, tree, self._directory, active=active, native=self._native, aside=aside)
-        return Killed("stall", detail, self._after, facts)
+        return Killed(
+            "stall",
+            detail,
+            self._after,
+            lambda: evidence(process, tree, self._directory, active=active, native=self._native, aside=aside),
+        )
 
 
 def _without_bystanders(tree: TreeState, threads: Collection[int]) -> TreeState:

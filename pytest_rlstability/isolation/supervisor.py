@@ -7,7 +7,7 @@ import signal
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import pytest
 
@@ -117,7 +117,8 @@ class Supervisor:
 
     def _hear(self, process: TestProcess, run: Run) -> None:
         slot = process.slot
-        run.phase, run.phase_start, run.lap = slot.phase, slot.phase_start, slot.laps
+        if run.killed is None:  # our signals may have woken it up since
+            run.phase, run.phase_start, run.lap = slot.phase, slot.phase_start, slot.laps
         for record in process.take_records(one_test=run.shared):
             run.hear(record)
             if record["kind"] == "sample":
@@ -139,6 +140,7 @@ class Supervisor:
                 os.kill(process.pid, STACKS_SIGNAL)
             self._read_dump(process)
         run.dump = process.fault.decode(errors="replace")
+        run.killed = replace(killed, facts=killed.gather())
         if killed.reason != "memory":
             run.native = native_stack(process.pid, self._native)
         self._bring_to_end(nursery, process, run)

@@ -44,18 +44,17 @@ class HardLimit:
         if spent < self._limit + self._grace:
             self.due = time.monotonic() + max(0.05, self._limit + self._grace - spent)
             return None
-        return Killed(
-            "timeout", f"over its timeout of {format_duration(self._limit)}", self._limit, self._evidence(process)
-        )
-
-    def _evidence(self, process: TestProcess) -> dict[str, object]:
-        """What it does when nothing else has called it a standstill: slow, as long as it moves at all."""
         before = look_at_tree(process.pid).activity
         time.sleep(0.3)
         tree = look_at_tree(process.pid)
         active = tree.activity != before
-        facts = evidence(process, tree, self._directory, active=active)
-        return {**facts, "class": "slow"} if active else facts
+
+        def gather() -> dict[str, object]:
+            """What it does when nothing else has called it a standstill: slow, as long as it moves at all."""
+            facts = evidence(process, tree, self._directory, active=active)
+            return {**facts, "class": "slow"} if active else facts
+
+        return Killed("timeout", f"over its timeout of {format_duration(self._limit)}", self._limit, gather)
 
 
 class MemoryCap:

@@ -70,6 +70,7 @@ class ZygoteBackend:
 
 class _Zygote:
     def __init__(self, session: pytest.Session, hub: Hub, *, hold: bool, seed: int) -> None:
+        hub.drop()
         self._session = session
         self._hub = hub.address
         self._token = hub.token

@@ -8,7 +8,7 @@ from pytest_rlstability.evidence.processes import ThreadState, TreeState
 
 _BACKGROUND_PATIENCE = 3
 """How many times longer a test may stand whose main thread waits while a daemon thread ticks: the tick may be a
-metrics thread's, or the work that the main thread waits for."""
+metrics thread's, or the work that the main thread waits for. Not so if what it waits for is another process's to do."""
 _STARVED_PATIENCE = 2
 """How many times longer a beating test may be silent on a machine that does not let it run."""
 _RUNNING = ("R", "D")
@@ -24,8 +24,11 @@ class Look:
     beating: bool = False
     tree: TreeState = field(default_factory=TreeState)
     main: int = 0
-    daemons: frozenset[int] = frozenset()
+    background: frozenset[int] = frozenset()
+    """Threads nobody waits for: daemons, and while the interpreter ends all but the main one."""
     starved: float = 0.0
+    outside: bool = False
+    """Whether only another process could end what the main thread waits for."""
     busy: bool = False
     """Processor time was used, so much that nobody looked closer."""
 
@@ -35,7 +38,7 @@ class Standstill:
 
     ``still``: without progress, which is a beat in a beating test and any activity in another. ``quiet``: without any
     activity. ``main_asleep``: without any of the main thread. ``main_still``: the same, in a wait without a timeout.
-    ``background``: the same again, with none but daemon threads active beside it.
+    ``background``: the same again, with none active beside it but threads that nobody waits for.
 
     >>> state = Standstill(after=3.0)
     >>> for beats in (1, 2, 2, 2):
@@ -49,6 +52,7 @@ class Standstill:
         self._mark: tuple[object, ...] | None = None
         self._marks: frozenset[tuple[int, int, int, int]] = frozenset()
         self._silent = 0.0
+        self._patience = _BACKGROUND_PATIENCE
         self.still = self.quiet = self.main_asleep = self.main_still = self.background = 0.0
 
     @property
@@ -56,7 +60,7 @@ class Standstill:
         """Whether the test has stood still for as long as it may."""
         if self.still >= self._after or self._silent >= self._after * _STARVED_PATIENCE:
             return True
-        return self.background >= self._after * _BACKGROUND_PATIENCE
+        return self.background >= self._after * self._patience
 
     def note(self, look: Look) -> None:
         active = {thread for thread in look.tree.threads if self._has_moved(thread)}
@@ -66,10 +70,11 @@ class Standstill:
         main = next((thread for thread in look.tree.threads if thread.thread == look.main), None)
         asleep = main is not None and main not in active and main.asleep and not look.busy
         self.main_asleep = self.main_asleep + look.gap if asleep else 0.0
-        waiting = asleep and main is not None and main.endless
+        waiting = asleep and main is not None and main.untimed
         self.main_still = self.main_still + look.gap if waiting else 0.0
-        ticking = all(thread.pid == look.main and thread.thread in look.daemons for thread in active)
+        ticking = all(thread.pid == look.main and thread.thread in look.background for thread in active)
         self.background = self.background + look.gap if waiting and ticking else 0.0
+        self._patience = 1 if look.outside else _BACKGROUND_PATIENCE
         self._note_progress(look, moved)
 
     def _note_progress(self, look: Look, moved: bool) -> None:

@@ -317,3 +317,22 @@ def test_fork_after_native_threads_falls_back_to_spawn(run_pytest):
     assert outcome.tests == {"test_it": "passed"}, outcome.text
     assert "rl-stability: spawn backend, because a forked process hangs" in outcome.text
     assert "1 test in 1 process (spawn)" in outcome.text
+
+
+def test_an_orphan_that_has_ended_goes_while_the_test_runs(run_pytest):
+    outcome = run_pytest(
+        """
+        import os, subprocess, time
+
+        def test_it():
+            parent = subprocess.Popen(["sh", "-c", "sleep 0.2 & echo $!"], stdout=subprocess.PIPE, text=True)
+            orphan = int(parent.stdout.readline())
+            parent.wait()
+            patience = time.monotonic() + 30
+            while os.path.exists(f"/proc/{orphan}"):
+                assert time.monotonic() < patience, "still a zombie"
+                time.sleep(0.02)
+        """
+    )
+    assert outcome.tests == {"test_it": "passed"}, outcome.text
+    assert "left processes" not in outcome.text

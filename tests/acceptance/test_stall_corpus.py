@@ -167,6 +167,20 @@ BLOCKED = """
         rl_heartbeat()
         socket.create_connection(server.getsockname()).recv(1)
 
+    def test_pipe_of_a_sleeping_child_beside_a_ticking_loop():
+        def tick():
+            while True:
+                time.sleep(0.5)
+        threading.Thread(target=tick, daemon=True).start()
+        subprocess.Popen(["sleep", "309"], stdout=subprocess.PIPE).stdout.read(1)
+
+    def test_pause():
+        signal.pause()
+
+    def test_child_with_a_full_pipe():
+        code = "import sys; sys.stdout.write('x' * 1000000)"
+        subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE).wait()
+
     def test_stops_itself():
         os.kill(os.getpid(), signal.SIGSTOP)
 
@@ -185,6 +199,9 @@ BLOCKED_WORDS = {
     "test_socket_pair_with_a_worker": ["in read on socket:[", "(forked from the test), which sleeps", "Worker stacks:"],
     "test_asyncio_future_never_set": ["waits for input or output on socket:["],
     "test_silent_server_beside_a_ticking_loop": ["MainThread: S, in recvfrom on socket:["],
+    "test_pipe_of_a_sleeping_child_beside_a_ticking_loop": ["in read on pipe:[", "(sleep 309), which sleeps"],
+    "test_pause": ["is in pause", "in test_pause"],
+    "test_child_with_a_full_pipe": ["waits for a child process to end", "in test_child_with_a_full_pipe"],
     "test_stops_itself": ["stopped by a signal"],
     "test_stopped_grandchild": ["waits for a child process to end", "stopped by a signal"],
     "test_sleeps_too_long": ["S, sleeps"],
@@ -193,11 +210,31 @@ BLOCKED_WORDS = {
 
 @pytest.mark.slow
 def test_what_is_blocked_names_its_peer(run_pytest):
-    outcome = run_pytest(BLOCKED, "--rl-native=off", "-n", "8")
+    outcome = run_pytest(BLOCKED, "-n", "8")
     assert failures(outcome, dict.fromkeys(BLOCKED_WORDS, ("blocked", "call"))) == {}, outcome.text
     for name, words in BLOCKED_WORDS.items():
         missing = [word for word in words if word not in outcome.details[name]]
         assert not missing, f"{name}: {missing}\n{outcome.details[name]}"
+
+
+@pytest.mark.slow
+def test_a_thread_that_polls_for_ever_is_a_stall_at_exit(run_pytest):
+    outcome = run_pytest(
+        """
+        import threading, time
+        import pytest
+
+        @pytest.mark.rl_no_stall(after="2 s")
+        def test_game_loop_never_stopped():
+            def game_loop():
+                while True:
+                    time.sleep(0.05)
+            threading.Thread(target=game_loop, name="game").start()
+        """,
+        "--rl-native=off",
+    )
+    assert failures(outcome, {"test_game_loop_never_stopped": ("blocked", "exit")}) == {}, outcome.text
+    assert "thread game: S, sleeps" in outcome.details["test_game_loop_never_stopped"]
 
 
 SPINNING = """

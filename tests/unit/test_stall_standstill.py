@@ -79,9 +79,9 @@ def test_a_starved_test_gets_more_time_but_not_for_ever() -> None:
 def test_a_ticking_daemon_is_background_for_three_times_the_limit() -> None:
     state = Standstill(after=2.0)
     for number in range(12):
-        state.note(look(MAIN, replace(TICKER, switches=number), daemons=frozenset({11})))
+        state.note(look(MAIN, replace(TICKER, switches=number), background=frozenset({11})))
         assert not state.is_over
-    state.note(look(MAIN, replace(TICKER, switches=99), daemons=frozenset({11})))
+    state.note(look(MAIN, replace(TICKER, switches=99), background=frozenset({11})))
     assert state.is_over
 
 
@@ -93,14 +93,14 @@ def test_a_ticking_daemon_is_background_for_three_times_the_limit() -> None:
 def test_other_ticking_threads_are_progress(main: ThreadState, daemons: frozenset[int]) -> None:
     state = Standstill(after=1.0)
     for number in range(40):
-        state.note(look(main, replace(TICKER, switches=number), daemons=daemons))
+        state.note(look(main, replace(TICKER, switches=number), background=daemons))
         assert not state.is_over
 
 
 def test_a_daemon_of_a_child_process_is_progress() -> None:
     state = Standstill(after=1.0)
     for number in range(40):
-        state.note(look(MAIN, replace(CHILD, switches=number), daemons=frozenset({20})))
+        state.note(look(MAIN, replace(CHILD, switches=number), background=frozenset({20})))
         assert not state.is_over
 
 
