@@ -11,9 +11,9 @@ from pytest_rlstability.models.pickles import Name
 
 # Removed from the standard library since Python 3.10; the file may be loaded by a Python that still has them.
 STANDARD = sys.stdlib_module_names | {
-    "aifc", "asynchat", "asyncore", "audioop", "binhex", "cgi", "cgitb", "chunk", "commands", "crypt", "distutils",
-    "imghdr", "imp", "lib2to3", "mailcap", "msilib", "new", "nis", "nntplib", "ossaudiodev", "pipes", "popen2", "smtpd",
-    "sndhdr", "spwd", "sunau", "telnetlib", "test", "uu", "xdrlib",
+    "aifc", "asynchat", "asyncore", "audioop", "binhex", "cgi", "cgitb", "commands", "crypt", "distutils", "imghdr",
+    "imp", "lib2to3", "mailcap", "msilib", "nis", "nntplib", "ossaudiodev", "pipes", "smtpd", "sndhdr", "spwd",
+    "sunau", "telnetlib", "uu", "xdrlib",
 }  # fmt: skip
 
 HOLDERS = frozenset({
@@ -49,8 +49,8 @@ METACLASSES = frozenset({
 _OF_LIBRARIES = {
     "numpy": re.compile(
         r"numpy\.(dtype|ndarray|poly1d|bool_?|str_|bytes_|void|u?int(\d+|c|p|_)?|(float|complex)(\d+|_)?"
-        r"|(datetime|timedelta)64|_?core\.multiarray\.(_reconstruct|scalar)|_?core\.numeric\._frombuffer"
-        r"|ma\.core\._mareconstruct|random\._pickle\.__\w+_ctor"
+        r"|(datetime|timedelta)64|_?core\.(multiarray|_multiarray_umath)\.(_reconstruct|scalar)|_?core\.numeric\._frombuffer"
+        r"|ma\.core\._mareconstruct|random\.(_pickle\.|mtrand\.)?__\w+_ctor"
         r"|random\.\w+\.(__pyx_unpickle_\w+|PCG64(DXSM)?|MT19937|Philox|SFC64|RandomState|Generator|SeedSequence))"
     ),
     "torch": re.compile(
@@ -59,10 +59,11 @@ _OF_LIBRARIES = {
     ),
     "cloudpickle": re.compile(
         r"cloudpickle(\.cloudpickle(_fast)?)?\.(_make_(function|skel_func|cell|empty_cell|typevar|skeleton_enum"
-        r"|dict_(keys|values|items))|_builtin_type|subimport|dynamic_subimport|_gen_ellipsis|_gen_not_implemented"
+        r"|dict_(keys|values|items))|_builtin_type|dynamic_subimport|_gen_ellipsis|_gen_not_implemented"
         r"|_create_parametrized_type_hint|_get_dataclass_field_type_sentinel|_get_bases)"
     ),
 }
+_BUSY_MODULES = ("antigravity", "idlelib", "turtledemo")
 _CLASSES_OF = frozenset({"stable_baselines3", "sb3_contrib", "gymnasium", "gym"})
 _CLASS = re.compile(r"_*[A-Z]\w*(\._*[A-Z]\w*|\.\w+_ctor)*")
 # They call what they are given, or open what they are told to.
@@ -72,8 +73,15 @@ _NEVER = re.compile(
     r"(torch\.(fx|jit|hub|package|serialization|multiprocessing|distributed|testing|onnx|_dynamo|_inductor"
     r"|utils\.(cpp_extension|model_zoo|collect_env|bottleneck))|numpy\.(f2py|distutils|testing|lib\.npyio)"
     r"|pandas\.(eval|read_pickle|io|core\.computation)|setuptools|pkg_resources|six|psutil|pytest|_pytest|execnet"
-    r"|IPython|pexpect|ptyprocess|paramiko|sh|plumbum|invoke|fabric|cffi|pytest_rlstability)\..*|.*\.CloudpickleWrapper"
+    r"|IPython|pexpect|ptyprocess|paramiko|sh|plumbum|invoke|fabric|cffi|test\.support"
+    r"|jinja2|fsspec|mpmath|sympy\.(sympify|parsing|utilities|plotting|external|testing|core\.sympify)"
+    r"|pytest_rlstability)\..*|.*\.CloudpickleWrapper"
 )
+
+
+def runs_when_imported(module: str) -> bool:
+    """Whether *module* does something by being imported."""
+    return module.endswith(".__main__") or module.partition(".")[0] in _BUSY_MODULES or module == "test.autotest"
 
 
 def is_standard(name: Name) -> bool:

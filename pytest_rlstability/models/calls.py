@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from pytest_rlstability.models.called import HOLDERS, METACLASSES, is_standard, may_be_called
+from pytest_rlstability.models.called import HOLDERS, METACLASSES, is_standard, may_be_called, runs_when_imported
 from pytest_rlstability.models.carried import attributes_of, is_carried_class, is_carried_function, is_code, states_of
 from pytest_rlstability.models.pickles import Call, External, Name, Reading, items, pairs
 
@@ -25,6 +25,7 @@ class Calls:
 
     def __init__(self, reading: Reading) -> None:
         self.states = states_of(reading)
+        self._known: dict[int, dict[str, Any]] = {}
 
     def objection(self, call: Call) -> str:
         """What this call would do that no model needs, or ``""``."""
@@ -85,6 +86,8 @@ class Calls:
 
     def _methods(self, made: Call) -> dict[str, Any]:
         """The attributes of a carried class, with those of the carried classes it is made of."""
+        if id(made) in self._known:
+            return self._known[id(made)]
         waiting, seen, found = [made], set[int](), dict[str, Any]()
         while waiting:
             one = waiting.pop(0)
@@ -94,6 +97,7 @@ class Calls:
             found = {**attributes_of(one, self.states), **found}
             groups = [one.arguments, *items(one.arguments)]
             waiting += [node for group in groups for node in items(group) if is_carried_class(node)]
+        self._known[id(made)] = found
         return found
 
     def _is_of_tuple(self, function: Call) -> bool:
@@ -120,13 +124,19 @@ def _resolved(callee: Any) -> Any:
     if isinstance(callee, External):  # an old torch file stores a module's class with its source
         reference = items(callee.reference)
         return reference[1] if len(reference) > 1 and reference[0] == "module" else callee
-    if isinstance(callee, Call) and isinstance(callee.function, Name):
-        taken = items(callee.arguments)
-        if callee.function == Name("builtins", "getattr") and len(taken) == 2 and isinstance(taken[1], str):
-            owner = _resolved(taken[0])
-            return Name(owner.module, f"{owner.name}.{taken[1]}") if isinstance(owner, Name) else callee
-        if callee.function.name == "_builtin_type" and len(taken) == 1 and isinstance(taken[0], str):
-            return Name("types", taken[0])
+    attributes: list[str] = []
+    owner = callee
+    while isinstance(owner, Call) and owner.function == Name("builtins", "getattr"):
+        taken = items(owner.arguments)
+        if len(taken) != 2 or not isinstance(taken[1], str):
+            return callee
+        attributes.append(taken[1])
+        owner = taken[0]
+    if isinstance(owner, Name):
+        return Name(owner.module, ".".join([owner.name, *reversed(attributes)]))
+    taken = items(owner.arguments) if isinstance(owner, Call) and not attributes else []
+    if len(taken) == 1 and isinstance(owner.function, Name) and owner.function.name == "_builtin_type":
+        return Name("types", taken[0]) if isinstance(taken[0], str) else callee
     return callee
 
 
@@ -212,6 +222,10 @@ def _one(_: Calls, arguments: list[Any], __: Call) -> bool:
     return len(arguments) == 1 and not _is_carried_instance(arguments[0])
 
 
+def _import(_: Calls, arguments: list[Any], __: Call) -> bool:
+    return len(arguments) == 1 and isinstance(arguments[0], str) and not runs_when_imported(arguments[0])
+
+
 def _always(_: Calls, __: list[Any], ___: Call) -> bool:
     return True
 
@@ -236,6 +250,7 @@ _SHAPES: Mapping[str, _Shape] = {
     "torch.storage._load_from_bytes": _always,  # what is inside is judged on its own
 }
 _CLOUDPICKLE: Mapping[str, _Shape] = {
+    "subimport": _import,
     "_make_skeleton_class": _skeleton,
     "_function_setstate": _set_on_function,
     "_fill_function": _set_on_function,

@@ -6,7 +6,7 @@ import re
 from io import BytesIO
 
 from pytest_rlstability.models.archive import RefusedError
-from pytest_rlstability.models.called import STANDARD
+from pytest_rlstability.models.called import STANDARD, runs_when_imported
 from pytest_rlstability.models.calls import Calls
 from pytest_rlstability.models.pickles import Call, Name, Reading, items, read_pickles
 
@@ -67,9 +67,11 @@ def is_dangerous(name: Name) -> bool:
     """Whether *name* has no business in a model, called or not."""
     if name.module.partition(".")[0] in _MODULES and not _HARMLESS.fullmatch(str(name)):
         return True
-    *path, last = name.name.split(".")
+    if runs_when_imported(name.module) or str(name) in _NAMES:
+        return True
+    path = name.name.split(".")
     # A module's own imports are reached as its attributes: `numpy`, `os.system`.
-    return str(name) in _NAMES or not STANDARD.isdisjoint(path) or any(map(_is_dangerous_attribute, [*path, last]))
+    return not STANDARD.isdisjoint(path[:-1]) or any(map(_is_dangerous_attribute, path))
 
 
 def _is_dangerous_attribute(name: str) -> bool:

@@ -111,7 +111,7 @@ class Borrows:
 CALLED: dict[str, tuple[Any, str]] = {
     "pager": (Reduces(pydoc.pipepager, ("text", "true")), r"(pydoc\.pipepager|_pyrepl\.pager)"),
     "thread": (Reduces(threading.Thread, (None, carried)), r"threading\.Thread"),
-    "copy": (Reduces(re.sub, ("a", carried, "a")), r"re\.sub"),
+    "substitution": (Reduces(re.sub, ("a", carried, "a")), r"re\.sub"),
     "reduce": (Reduces(functools.reduce, (carried, [1, 2])), r"_?functools\.reduce"),
     "map": (Reduces(list, (Reduces(map, (carried, [1])),)), r"builtins\.map"),
     "filter": (Reduces(filter, (carried, [1])), r"builtins\.filter"),
@@ -174,6 +174,9 @@ def _text(value: bytes) -> bytes:
         (b"ccopyreg\n_reconstructor\n(clogging\nFileHandler\nclogging\nFileHandler\n" + _text(b"x") + b"tR.",
          "copyreg._reconstructor"),
         (b"cmine\nutils.pydoc.locate\n.", "mine.utils.pydoc.locate"),
+        (b"ccloudpickle.cloudpickle\nsubimport\n(" + _text(b"antigravity") + b"tR.", "subimport"),
+        (b"cvenv.__main__\nx\n.", "venv.__main__"),
+        (b"csympy.core.sympify\nsympify\n(" + _text(b"1") + b"tR.", "sympify"),
         (b"cthreading\nThread\n)\x81.", "threading.Thread"),
         (b"(cthreading\nThread\no.", "threading.Thread"),
         (b"(ithreading\nThread\n.", "threading.Thread"),
@@ -294,6 +297,7 @@ def test_what_people_put_into_models_is_let_through(name: str, protocol: int) ->
         b"cmine.policies\nMakePolicy\n(K\x01tR.",
         b"cmine.policies\nmake_policy\n(K\x01tR.",
         b"cmine.policies\nOuter.Inner\n)\x81}b.",
+        b"ctest.policies\nPolicy\n)\x81}b.",
         b"c__main__\nClip\n)\x81}b.",
         b"cmine\nmake_class\n(K\x01tR)\x81.",
         b"ccopyreg\n_reconstructor\n(cmine\nPolicy\ncbuiltins\nobject\nNtR}b.",
@@ -302,11 +306,17 @@ def test_what_people_put_into_models_is_let_through(name: str, protocol: int) ->
         b"ctorch.optim.adam\nAdam\n)\x81}b.",
         b"ctorch._tensor\n_rebuild_from_type_v2\n(ctorch._utils\n_rebuild_tensor_v2\nctorch\nTensor\n)}tR.",
         b"cnumpy.core.multiarray\n_reconstruct\n(cnumpy\nndarray\nK\x00\x85C\x01btR.",
+        b"cnumpy.random\n__RandomState_ctor\n)R.",
         b"(" + _text(b"module") + b"cmine\nNet\n" + 2 * _text(b"source") + b"tQ)\x81}b.",
     ],
 )
 def test_calls_of_the_users_own_modules_and_of_the_libraries_are_let_through(call: bytes) -> None:
     refuse_danger(read_pickle(b"\x80\x04" + call), "value")
+
+
+def test_long_chains_are_judged_without_recursion() -> None:
+    chain = 20_000 * b"cbuiltins\ngetattr\n(" + b"cmine\na\n" + 20_000 * (_text(b"b") + b"tR")
+    refuse_danger(read_pickle(b"\x80\x04" + chain + b"(tR."), "value")
 
 
 def test_a_class_is_told_from_its_new() -> None:
