@@ -11,9 +11,10 @@ from collections.abc import Generator, Sequence
 from dataclasses import dataclass, field
 
 from pytest_rlstability.leaks import growers as containers
+from pytest_rlstability.leaks.bounds import Bounded, Kept, bounded_by, is_loud
 from pytest_rlstability.leaks.check import LeakCheck, Watched
 from pytest_rlstability.leaks.growers import Grower
-from pytest_rlstability.leaks.lines import LineMeter, is_users, show_line
+from pytest_rlstability.leaks.lines import Line, LineMeter, show_line, traceback_of, users_line
 from pytest_rlstability.leaks.native import native_tracer
 from pytest_rlstability.leaks.paths import Path, path_to
 from pytest_rlstability.signals.registry import GROUPS
@@ -21,7 +22,11 @@ from pytest_rlstability.units import format_size
 
 FRAMES = 16
 FEWEST_TRACED = 3
-Line = tuple[str, int]
+LARGEST_BLOCK = 512
+"""Python asks malloc for what is larger."""
+BLOCK_OVERHEAD = 16
+NATIVE_RESOLUTION = 24.0
+ARENA_SHARE = 0.5
 
 
 @dataclass
@@ -30,6 +35,8 @@ class Finding:
 
     answer: str = ""
     bounded: str = ""
+    beside: tuple[str, ...] = ()
+    """Signals that grow beside what is *bounded*, and not because of it."""
     python_bytes_per_lap: float | None = None
     sections: list[tuple[str, str]] = field(default_factory=list)
 
@@ -90,6 +97,11 @@ def _investigate_resource(check: LeakCheck, suspect: Watched, finding: Finding) 
 
 
 def _meter(suspect: Watched, laps: int) -> Generator[int, None, Line | None]:
+    meter = yield from _metered(suspect, laps)
+    return meter.best(suspect.judgement.per_lap, laps)
+
+
+def _metered(suspect: Watched, laps: int) -> Generator[int, None, LineMeter]:
     yield 1
     meter = LineMeter(suspect.signal.read)
     meter.start()
@@ -97,7 +109,7 @@ def _meter(suspect: Watched, laps: int) -> Generator[int, None, Line | None]:
         yield laps
     finally:
         meter.stop()
-    return meter.best(suspect.judgement.per_lap, laps)
+    return meter
 
 
 # memory
@@ -111,6 +123,8 @@ def _investigate_memory(check: LeakCheck, memory: list[Watched], finding: Findin
     window = yield from _watch_window(check, laps)
     finding.python_bytes_per_lap = window.bytes_per_lap
     _explain_python(window, finding)
+    if window.bounded.containers and (yield from _explain_bounded(check, window, finding)):
+        return
     if native and window.traced and not window.explains(native[0].judgement.per_lap) and check.seconds_left > 0:
         yield from _investigate_native(check, native[0], window, finding)
 
@@ -120,13 +134,16 @@ class Window:
     """Twice two equal windows of laps: what each line kept in both, who was born, and which containers grew."""
 
     laps: int
-    lines: list[tuple[Line, int, int]]
+    lines: list[Kept]
     births: Counter[str]
     newborn: list[object]
     grown: list[Grower]
     holding: list[Grower]
     """Those among them that keep what the first line allocates."""
     traced: bool = True
+    bounded: Bounded = field(default_factory=Bounded)
+    heap_bytes: float = 0.0
+    """What of it Python took from malloc, per lap."""
 
     @property
     def bytes_per_lap(self) -> float:
@@ -155,19 +172,22 @@ def _watch_window(check: LeakCheck, laps: int) -> Generator[int, None, Window]:
         tracemalloc.clear_traces()
         yield laps
         gc.collect()
-        first = _kept_by_line()
+        first, first_heap = _kept_by_line()
         yield laps
         gc.collect()
-        lines = _kept_in_both(first, _kept_by_line())
+        both, both_heap = _kept_by_line()
+        lines = _kept_in_both(first, both)
         newborn = [thing for thing in gc.get_objects() if not _is_own(thing)]
         gc.unfreeze()
         top = lines[0][0] if lines else None
         holding = [grower for grower in grown[:8] if _holds(grower, top)]
+        bounded = bounded_by(grown[:16])
     finally:
         if not already_tracing:
             tracemalloc.stop()
     births = Counter(f"{type(thing).__module__}.{type(thing).__qualname__}" for thing in newborn)
-    return Window(laps, lines, births, newborn[-200:], grown, holding)
+    heap_bytes = max(0, min(first_heap, both_heap - first_heap)) / laps
+    return Window(laps, lines, births, newborn[-200:], grown, holding, bounded=bounded, heap_bytes=heap_bytes)
 
 
 def _watch_containers(laps: int) -> Generator[int, None, list[Grower]]:
@@ -184,7 +204,7 @@ def _watch_containers(laps: int) -> Generator[int, None, list[Grower]]:
     return [grower for grower in grown if grower.grown >= 2]
 
 
-def _kept_in_both(first: dict[Line, tuple[int, int]], both: dict[Line, tuple[int, int]]) -> list[tuple[Line, int, int]]:
+def _kept_in_both(first: dict[Line, tuple[int, int]], both: dict[Line, tuple[int, int]]) -> list[Kept]:
     """What each line left behind in the first window and again in the second, most bytes first."""
     lines = []
     for line, (size, count) in first.items():
@@ -194,27 +214,17 @@ def _kept_in_both(first: dict[Line, tuple[int, int]], both: dict[Line, tuple[int
     return sorted(lines, key=lambda entry: -entry[1])
 
 
-def _kept_by_line() -> dict[Line, tuple[int, int]]:
-    """(bytes, allocations) that are alive, by the innermost line of the user's that led to them."""
+def _kept_by_line() -> tuple[dict[Line, tuple[int, int]], int]:
+    """(bytes, allocations) that are alive, by the innermost line of the user's that led to them; and malloc's part."""
     kept: dict[Line, tuple[int, int]] = {}
-    for statistic in tracemalloc.take_snapshot().statistics("traceback"):
-        line = _users_line(statistic.traceback)
+    snapshot = tracemalloc.take_snapshot()
+    for statistic in snapshot.statistics("traceback"):
+        line = users_line(statistic.traceback)
         if line is not None:
             size, count = kept.get(line, (0, 0))
             kept[line] = (size + statistic.size, count + statistic.count)
-    return kept
-
-
-def _users_line(traceback: tracemalloc.Traceback | None) -> Line | None:
-    if traceback is None:
-        return None
-    frames = list(traceback)
-    if not frames or "rlstability" in frames[-1].filename or frames[-1].filename == tracemalloc.__file__:
-        return None
-    for frame in reversed(frames):
-        if is_users(frame.filename):
-            return frame.filename, frame.lineno
-    return frames[-1].filename, frames[-1].lineno
+    heap = sum(trace.size + BLOCK_OVERHEAD for trace in snapshot.traces if trace.size > LARGEST_BLOCK)
+    return kept, heap
 
 
 def _is_own(thing: object) -> bool:
@@ -243,7 +253,7 @@ def _holds(grower: Grower, line: Line | None) -> bool:
         return line in _lines_of(cache.__wrapped__)
     nearby = [newest, *gc.get_referents(newest)]
     nearby += gc.get_referents(*nearby[1:9])
-    return any(_users_line(tracemalloc.get_object_traceback(thing)) == line for thing in nearby[:64])
+    return any(users_line(traceback_of(thing)) == line for thing in nearby[:64])
 
 
 def _lines_of(function: object) -> set[Line]:
@@ -260,7 +270,6 @@ def _explain_python(window: Window, finding: Finding) -> None:
         parts.append(f"allocated at {show_line(*window.lines[0][0])}")
     if grower is not None and path is not None:
         parts.append(f"held by {path} ({grower.kind}, {grower.per_lap:+.2g} items per lap)")
-        finding.bounded = _bound(grower, path, window)
     elif window.newborn and window.lines:
         holder = _path_to_newborn(window)
         parts.append(f"held by {holder}" if holder else "no Python object refers to it: a reference native code lost")
@@ -279,10 +288,15 @@ def _explain_python(window: Window, finding: Finding) -> None:
 def _best_holder(window: Window) -> tuple[Grower | None, Path | None]:
     others = [grower for grower in window.grown if grower not in window.holding]
     for grower in [*window.holding, *others][:4]:
-        path = path_to(grower.container, hidden=[window.grown, grower, vars(grower)])
+        path = _path_of(grower, window)
         if path is not None:
             return grower, path
     return None, None
+
+
+def _path_of(grower: Grower, window: Window) -> Path | None:
+    hidden = [window.grown, window.bounded.containers, grower, vars(grower)]
+    return path_to(grower.container, hidden=hidden)
 
 
 def _path_to_newborn(window: Window) -> Path | None:
@@ -291,14 +305,72 @@ def _path_to_newborn(window: Window) -> Path | None:
     return path_to(alike[-1], hidden=[window.newborn, alike]) if alike else None
 
 
-def _bound(grower: Grower, path: Path, window: Window) -> str:
-    """What will stop the growth, when the container that takes most of it has a limit it has not reached."""
-    room = grower.room()
-    if room is None or room <= 0 or grower not in window.holding:
-        return ""
-    if window.lines[0][1] < 0.5 * sum(size for _, size, _ in window.lines):
-        return ""
-    return f"fills {path}, which has room for {room} more"
+def _explain_bounded(check: LeakCheck, window: Window, finding: Finding) -> Generator[int, None, bool]:
+    """Say what will stop the growth, or what grows beside the containers that have a limit; whether that is all."""
+    bounded = window.bounded
+    if not window.lines and sum(grower.per_lap for grower in bounded.containers) < 0.5 * _blocks_per_lap(check):
+        return False
+    path = _path_of(bounded.containers[0], window)
+    where = str(path) if path is not None else f"a {bounded.containers[0].kind}"
+    lines = bounded.lines_beside(window.lines, window.laps)
+    growers = bounded.growers_beside(window.grown)
+    if not growers and not any(is_loud(kept, window.laps) for kept in lines):
+        if sum(size for _, size, _ in lines) > 0.5 * sum(size for _, size, _ in window.lines):
+            return False  # it takes next to nothing itself
+        lines = []
+    if lines or growers:
+        return _explain_rest(window, lines, growers, finding, where)
+    finding.bounded = f"fills {where}, which has room for {bounded.containers[0].room()} more"
+    for suspect in check.watched:
+        unexplained = _native_rest(suspect, window)
+        if unexplained:
+            owned, line = yield from _native_lines(check, suspect, window, unexplained)
+            if line is not None:
+                finding.answer = f"native memory, taken at {show_line(*line)}; {where} grows too, and has a limit"
+            if line is not None or not owned:
+                finding.beside = (*finding.beside, suspect.signal.name)
+    return not finding.beside or "native memory" in finding.answer
+
+
+def _blocks_per_lap(check: LeakCheck) -> float:
+    return max((entry.judgement.per_lap for entry in check.watched if entry.signal.name == "python"), default=0.0)
+
+
+def _explain_rest(window: Window, lines: list[Kept], growers: list[Grower], finding: Finding, where: str) -> bool:
+    found = ((grower, _path_of(grower, window)) for grower in growers[:4])
+    grower, path = next(((grower, path) for grower, path in found if path is not None), (None, None))
+    parts = [f"allocated at {show_line(*lines[0][0])}"] if lines else []
+    if grower is not None:
+        parts.append(f"held by {path} ({grower.kind}, {grower.per_lap:+.2g} items per lap)")
+    if parts:
+        finding.answer = f"{', '.join(parts)}; {where} grows too, and has a limit"
+    return bool(parts)
+
+
+def _native_rest(suspect: Watched, window: Window) -> float:
+    """How much of the growth of *suspect*, per lap, no Python object's own memory explains; 0 for next to nothing."""
+    judged, name = suspect.judgement, suspect.signal.name
+    if not judged.growing or name not in ("malloc", "mappings"):
+        return 0.0
+    if name == "mappings" and window.bytes_per_lap >= ARENA_SHARE * judged.per_lap:
+        return 0.0
+    rest = judged.per_lap - (window.heap_bytes if name == "malloc" else 0.0)
+    return rest if rest >= max(NATIVE_RESOLUTION, 0.1 * judged.per_lap) else 0.0
+
+
+def _native_lines(
+    check: LeakCheck, suspect: Watched, window: Window, unexplained: float
+) -> Generator[int, None, tuple[bool, Line | None]]:
+    """Whether lines that make what the containers keep take most of what is *unexplained*; and which other does."""
+    laps = _laps_for(check, 48, slowdown=20)
+    first = (yield from _metered(suspect, laps)).rises(laps)
+    second = (yield from _metered(suspect, laps)).rises(laps)
+    rises = {line: min(rise, second.get(line, 0.0)) for line, rise in first.items()}
+    owned = sum(rise for line, rise in rises.items() if line in window.bounded.counts) >= 0.5 * unexplained
+    others = {line: rise for line, rise in rises.items() if line not in window.bounded.counts}
+    line = max(others, key=lambda line: others[line], default=None)
+    loud = line is not None and others[line] >= max(NATIVE_RESOLUTION, 0.2 * unexplained)
+    return owned, line if loud else None
 
 
 def _investigate_native(

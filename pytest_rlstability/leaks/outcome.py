@@ -73,9 +73,10 @@ def _worth_a_look(check: LeakCheck) -> bool:
 
 
 def _acquit_bounded(check: LeakCheck, finding: Finding) -> None:
-    """A deque or an lru_cache that takes all of the growth and has a limit is filling up, not leaking."""
+    """A deque or an lru_cache that has a limit is filling up: that acquits what it takes, and nothing beside it."""
     if finding.bounded:
-        _acquit([entry for entry in check.watched if entry.signal.name in GROUPS["memory"]], "bounded", finding.bounded)
+        explained = set(GROUPS["memory"]) - {"workers", *finding.beside}
+        _acquit([entry for entry in check.watched if entry.signal.name in explained], "bounded", finding.bounded)
 
 
 def _acquit_within_limit(check: LeakCheck, finding: Finding) -> None:

@@ -88,6 +88,63 @@ def test_a_verdict_has_its_facts_and_samples(run_pytest: RunPytest) -> None:
     assert 2 <= len(samples) <= 400
 
 
+BOUNDED = """
+    import ctypes, functools, time
+    from collections import deque
+    import pytest
+
+    pytestmark = pytest.mark.rl_no_leak
+    libc = ctypes.CDLL(None)
+    libc.malloc.restype = ctypes.c_void_p
+
+    def test_deque(rl_laps):
+        replay = deque(maxlen=100_000)
+        for lap in rl_laps:
+            frame = bytearray(900)
+            replay.append((frame, {"lap": [lap]}))
+            time.sleep(0.0005)
+
+    def test_deque_and_list(rl_laps):
+        replay, infos = deque(maxlen=100_000), []
+        for lap in rl_laps:
+            replay.append(bytearray(300))
+            infos.append({"episode": lap})
+            time.sleep(0.0005)
+
+    def test_cache_and_list(rl_laps):
+        @functools.lru_cache(maxsize=100_000)
+        def value(state):
+            return bytearray(300)
+
+        infos = []
+        for lap in rl_laps:
+            value(lap)
+            infos.append([lap])
+            time.sleep(0.0005)
+
+    def test_deque_and_malloc(rl_laps):
+        replay = deque(maxlen=100_000)
+        for lap in rl_laps:
+            replay.append(bytearray(300))
+            libc.malloc(256)
+            time.sleep(0.0005)
+"""
+
+
+@pytest.mark.slow
+def test_a_limit_acquits_only_what_it_limits(run_pytest: RunPytest) -> None:
+    outcome = run_pytest(BOUNDED)
+    assert outcome.tests == {
+        "test_deque": "passed",
+        "test_deque_and_list": "failed",
+        "test_cache_and_list": "failed",
+        "test_deque_and_malloc": "failed",
+    }, outcome.text
+    assert "held by local variable 'infos'" in outcome.messages["test_deque_and_list"]
+    assert "held by local variable 'infos'" in outcome.messages["test_cache_and_list"]
+    assert "libc.malloc(256)" in outcome.messages["test_deque_and_malloc"]
+
+
 ODD_LOOPS = """
     import pytest
 

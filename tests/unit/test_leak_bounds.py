@@ -1,0 +1,91 @@
+"""A container with a limit accounts for what it holds, and for nothing beside it."""
+
+from __future__ import annotations
+
+import functools
+import gc
+import tracemalloc
+from collections import deque
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from pytest_rlstability.leaks.attribution import _kept_by_line, _kept_in_both
+from pytest_rlstability.leaks.bounds import Bounded, Kept, bounded_by, is_loud
+from pytest_rlstability.leaks.growers import Grower
+from pytest_rlstability.leaks.lines import show_line
+
+LAPS = 200
+
+
+class Transition:
+    def __init__(self, observation: object) -> None:
+        self.observation = observation
+
+
+@pytest.fixture(autouse=True)
+def traced() -> Iterator[None]:
+    gc.collect()
+    tracemalloc.start(8)
+    yield
+    tracemalloc.stop()
+
+
+def beside(lap: Callable[[int], object], *grown: object) -> tuple[Bounded, list[Kept], list[object]]:
+    """What *lap* fills among the containers that have *grown*, and the lines and containers this does not explain."""
+    for number in range(LAPS):
+        lap(1000 + number)
+    first, _ = _kept_by_line()
+    for number in range(LAPS):
+        lap(5000 + number)
+    lines = [kept for kept in _kept_in_both(first, _kept_by_line()[0]) if kept[0][0] == __file__]
+    found = [Grower(container, len(container), 2 * LAPS, 2 * LAPS) for container in grown]  # type: ignore[arg-type]
+    bounded = bounded_by(found)
+    rest = [grower.container for grower in bounded.growers_beside(found)]
+    return bounded, [kept for kept in bounded.lines_beside(lines, LAPS) if is_loud(kept, LAPS)], rest
+
+
+def test_what_a_deque_keeps_is_explained_down_to_its_parts() -> None:
+    frames: deque[object] = deque(maxlen=10_000)
+
+    def lap(number: int) -> None:
+        observation = [float(number)] * 50
+        frames.append(Transition({"observation": observation}))
+
+    bounded, lines, rest = beside(lap, frames)
+    assert [grower.container for grower in bounded.containers] == [frames]
+    assert (lines, rest) == ([], [])
+
+
+def test_what_a_cache_keeps_is_explained_though_a_helper_made_it() -> None:
+    def make(state: int) -> list[float]:
+        return [float(state)] * 30
+
+    @functools.lru_cache(maxsize=10_000)
+    def value(state: int) -> list[float]:
+        return make(state)
+
+    inside = next(part for part in gc.get_referents(value) if part == {})
+    bounded, lines, _ = beside(value, inside)
+    assert bounded.containers
+    assert lines == []
+
+
+def test_a_list_beside_a_deque_is_not_explained() -> None:
+    frames: deque[object] = deque(maxlen=10_000)
+    kept: list[object] = []
+
+    def lap(number: int) -> None:
+        frames.append(bytearray(300))
+        kept.append({"episode": number})
+
+    _, lines, rest = beside(lap, frames, kept)
+    assert ['kept.append({"episode": number})' in show_line(*line) for line, _, _ in lines] == [True]
+    assert len(rest) == 1
+    assert rest[0] is kept
+
+
+def test_a_full_deque_explains_nothing() -> None:
+    frames: deque[object] = deque(maxlen=2 * LAPS)
+    bounded, _, _ = beside(lambda number: frames.append([number]), frames)
+    assert bounded.containers == []
