@@ -1,7 +1,8 @@
-"""Progress from the libraries people train with: a Gymnasium wrapper and an SB3 callback.
+"""For the libraries people train with: progress from a Gymnasium env or an SB3 model, and envs that reuse a buffer.
 
-Both take the ``rl_heartbeat`` fixture, or any callable without arguments. Neither library is imported before its
-class is asked for.
+``HeartbeatWrapper`` and ``HeartbeatCallback`` take the ``rl_heartbeat`` fixture, or any callable without arguments;
+``AliasingWrapper(env)`` fails the test when stored observations turn out to be one and the same memory. No library is
+imported before its class is asked for.
 
     from pytest_rlstability.integrations import HeartbeatCallback, HeartbeatWrapper
 
@@ -17,12 +18,17 @@ import importlib
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from pytest_rlstability.integrations.aliasing_wrapper import AliasingWrapper
     from pytest_rlstability.integrations.gymnasium_wrapper import HeartbeatWrapper
     from pytest_rlstability.integrations.sb3_callback import HeartbeatCallback
 
-__all__ = ["HeartbeatCallback", "HeartbeatWrapper"]
+__all__ = ["AliasingWrapper", "HeartbeatCallback", "HeartbeatWrapper"]
 
-_MODULES = {"HeartbeatCallback": "sb3_callback", "HeartbeatWrapper": "gymnasium_wrapper"}
+_MODULES = {
+    "AliasingWrapper": "aliasing_wrapper",
+    "HeartbeatCallback": "sb3_callback",
+    "HeartbeatWrapper": "gymnasium_wrapper",
+}
 
 
 def __getattr__(name: str) -> object:

@@ -83,9 +83,9 @@ def describe_shared(shared: list[tuple[int, Site]]) -> str:
 def let_go() -> None:
     """Drop what holds a view without anybody meaning to: garbage, and the copy of its variables that a frame keeps
     (before Python 3.13) since somebody looked at them, until somebody looks again."""
-    gc.collect()
     for innermost in sys._current_frames().values():
         frame: FrameType | None = innermost
         while frame is not None:
             frame.f_locals  # noqa: B018 (looking is what renews the copy)
             frame = frame.f_back
+    gc.collect()
