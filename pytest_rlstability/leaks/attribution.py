@@ -14,6 +14,7 @@ from pytest_rlstability.leaks import growers as containers
 from pytest_rlstability.leaks.bounds import Bounded, Kept, bounded_by, is_loud
 from pytest_rlstability.leaks.check import LeakCheck, Watched
 from pytest_rlstability.leaks.growers import Grower
+from pytest_rlstability.leaks.harness import LARGEST_BLOCK
 from pytest_rlstability.leaks.lines import Line, LineMeter, show_line, traceback_of, users_line
 from pytest_rlstability.leaks.native import native_tracer
 from pytest_rlstability.leaks.paths import Path, path_to
@@ -22,8 +23,6 @@ from pytest_rlstability.units import format_size
 
 FRAMES = 16
 FEWEST_TRACED = 3
-LARGEST_BLOCK = 512
-"""Python asks malloc for what is larger."""
 BLOCK_OVERHEAD = 16
 NATIVE_RESOLUTION = 24.0
 ARENA_SHARE = 0.5

@@ -281,10 +281,12 @@ class LeakCheck:
         self._sample_cost = cost if not self._sample_cost else 0.8 * self._sample_cost + 0.2 * cost
 
     def _known(self, name: str) -> float:
-        """What libraries are known to have kept by now, in the unit of the signal *name*."""
+        """What libraries and pytest are known to have kept by now, in the unit of the signal *name*."""
         if name == "python":
             return sum(allowance.blocks() for allowance in self.allowances)
-        return sum(allowance.heap_bytes() for allowance in self.allowances) if name == "malloc" else 0.0
+        if name == "malloc":
+            return self._keepings.heap_bytes() + sum(allowance.heap_bytes() for allowance in self.allowances)
+        return 0.0
 
     def _sample_dear(self) -> None:
         """Read the signals that take long only when laps have taken so much longer that it does not matter."""

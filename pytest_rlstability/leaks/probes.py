@@ -68,7 +68,10 @@ class ProbeSignal(Signal):
             raise ProbeError(f"rl_probe {self.name!r} raised {type(error).__name__}: {error}") from error
         if isinstance(value, (bool, str, bytes)) or not hasattr(value, "__float__"):
             raise ProbeError(f"rl_probe {self.name!r} gave {value!r}, which is not a number")
-        number = float(value)
+        try:
+            number = float(value)
+        except Exception as error:
+            raise ProbeError(f"rl_probe {self.name!r} gave {value!r}, which is not a number: {error}") from error
         if not math.isfinite(number):
             raise ProbeError(f"rl_probe {self.name!r} gave {number}, which is not a number to judge")
         return number

@@ -47,6 +47,17 @@ LAPS = """
             warnings.warn("old API")
             print("lap", lap)
 
+    def test_prints_into_capsys(rl_laps, capsys):
+        for lap in rl_laps:
+            print("episode", lap)
+        lines = capsys.readouterr().out.splitlines()
+        assert lines == [f"episode {number}" for number in range(1, lap + 1)]
+
+    def test_leaks_beside_capsys(rl_laps, capsys):
+        for lap in rl_laps:
+            print("episode", lap)
+            KEPT.append(bytearray(600))
+
     def test_numbers_from_one(rl_laps):
         seen = 0
         for lap in rl_laps:
@@ -65,6 +76,8 @@ def test_laps_are_a_leak_check(run_pytest: RunPytest) -> None:
         "test_until_the_stack_is_full": "failed",
         "test_buffer": "passed",
         "test_logs_and_warns": "passed",
+        "test_prints_into_capsys": "passed",
+        "test_leaks_beside_capsys": "failed",
         "test_numbers_from_one": "passed",
     }, outcome.text
     assert all(message.startswith("LEAK: ") for message in outcome.messages.values()), outcome.messages
@@ -387,6 +400,13 @@ PROBES = """
 
     def test_not_a_number(rl_probe):
         rl_probe("food_sources", lambda: "many")
+
+    class Several:
+        def __float__(self):
+            raise TypeError("only one can be converted")
+
+    def test_not_one_number(rl_probe):
+        rl_probe("food_sources", Several)
 """
 
 
@@ -400,6 +420,7 @@ def test_probes(run_pytest: RunPytest) -> None:
         "test_among_signals": "failed",
         "test_raises": "failed",
         "test_not_a_number": "failed",
+        "test_not_one_number": "failed",
     }, outcome.text
     assert outcome.messages["test_limit"] == "LEAK: probe food_sources reached 5 (limit 3)"
     assert outcome.messages["test_per_lap"].startswith("LEAK: probe food_sources grows by 1 per lap (limit 0.5)")
@@ -407,6 +428,8 @@ def test_probes(run_pytest: RunPytest) -> None:
     assert outcome.messages["test_among_signals"].startswith("LEAK: probe food_sources")
     assert "'food_sources' raised ZeroDivisionError" in outcome.messages["test_raises"]
     assert "'food_sources' gave 'many'" in outcome.messages["test_not_a_number"]
+    assert "rl_probe 'food_sources' gave <" in outcome.messages["test_not_one_number"]
+    assert "only one can be converted" in outcome.messages["test_not_one_number"]
 
 
 def test_the_memory_that_ran_out_is_not_invented(run_pytest: RunPytest) -> None:
