@@ -10,7 +10,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -33,6 +33,15 @@ BOOTED = 80
 
 def directories() -> set[Path]:
     return set(Path(tempfile.gettempdir()).glob("pyboy-rlstability-*"))
+
+
+@pytest.fixture(autouse=True)
+def own_directory(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Other tests run emulators at the same time; a short path, because sockets are made in it."""
+    with tempfile.TemporaryDirectory(prefix="rl", dir="/tmp") as name:
+        monkeypatch.setenv("TMPDIR", name)
+        monkeypatch.setattr(tempfile, "tempdir", name)
+        yield
 
 
 @pytest.fixture
