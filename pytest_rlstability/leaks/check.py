@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from pytest_rlstability.events import Section
 from pytest_rlstability.leaks.allowances import Allowance, open_allowances
 from pytest_rlstability.leaks.harness import Keepings
-from pytest_rlstability.leaks.series import Series
+from pytest_rlstability.leaks.series import CAPACITY, Series
 from pytest_rlstability.leaks.settings import LeakSettings
 from pytest_rlstability.signals.protocol import Signal
 from pytest_rlstability.signals.registry import open_signals
@@ -26,6 +26,8 @@ QUICK_LAPS = 480
 LOOK = 1.5
 MOST_SAMPLES = 32
 """A look of so many seconds is sampled at least so often, whatever a sample costs."""
+FINEST = CAPACITY // 2
+"""No more samples than this in all laps so far: a full series thins out its beginning."""
 Teller = Callable[[Mapping[str, object]], None]
 
 
@@ -233,6 +235,7 @@ class LeakCheck:
             count = min(count, max(math.ceil(LOOK / MOST_SAMPLES / self._lap_cost), self.measured_laps // MOST_SAMPLES))
         if self._lap_cost > 0:
             count = min(count, math.ceil(self._sample_cost / (SAMPLING_SHARE * self._lap_cost)))
+            count = max(count, self.measured_laps // FINEST)
             count = min(count, math.ceil(max(self._time_left(), 0.01) / self._lap_cost))
         for watched in self.watched:
             count = min(count, self._laps_to_ceiling(watched))

@@ -27,6 +27,10 @@ FINE = 0.1
 """The share of the resolution that is looked for when laps are cheap: what leaks per episode, in laps of one step."""
 UNHURRIED = 1.5
 """Seconds after which the plain resolution is enough."""
+FEW_LAPS, MANY_LAPS = 2400, 12_000
+"""Growth over the first may be a buffer that fills; over the second it is one only if it is a large one."""
+HALF_TIME = 0.5
+"""The share of the time that is given to a buffer to be full, where laps are too slow for so many."""
 WITHIN_LIMIT = "grows within its limit"
 STEADY = "grows steadily, but has not been watched for long"
 STEADINESS = 1.5
@@ -271,11 +275,13 @@ def _ripe(growth: float, rule: Rule, evidence: Evidence) -> bool:
         return True
     if rule.exact:
         return (evidence.laps >= 192 and growth >= 2 * rule.smallest) or evidence.spent >= 0.4
-    return (evidence.laps >= 2400 and evidence.seconds >= min(UNHURRIED, evidence.budget / 4)) or evidence.spent >= 0.65
+    if evidence.laps >= FEW_LAPS and evidence.seconds >= min(UNHURRIED, evidence.budget / 4):
+        return evidence.laps >= MANY_LAPS or evidence.spent >= HALF_TIME
+    return evidence.spent >= 0.65
 
 
 def _unripe(envelope: Envelope, evidence: Evidence) -> Judgement:
-    wanted = max(2400.0, 2 * evidence.laps)
+    wanted = max(float(MANY_LAPS), 2 * evidence.laps)
     return envelope.judgement("undecided", False, STEADY, wanted)
 
 

@@ -115,14 +115,14 @@ BOUNDED = """
         for lap in rl_laps:
             frame = bytearray(900)
             replay.append((frame, {"lap": [lap]}))
-            time.sleep(0.0005)
+            time.sleep(0.0001)
 
     def test_deque_and_list(rl_laps):
         replay, infos = deque(maxlen=100_000), []
         for lap in rl_laps:
             replay.append(bytearray(300))
             infos.append({"episode": lap})
-            time.sleep(0.0005)
+            time.sleep(0.0001)
 
     def test_cache_and_list(rl_laps):
         @functools.lru_cache(maxsize=100_000)
@@ -133,14 +133,14 @@ BOUNDED = """
         for lap in rl_laps:
             value(lap)
             infos.append([lap])
-            time.sleep(0.0005)
+            time.sleep(0.0001)
 
     def test_deque_and_malloc(rl_laps):
         replay = deque(maxlen=100_000)
         for lap in rl_laps:
             replay.append(bytearray(300))
             libc.malloc(256)
-            time.sleep(0.0005)
+            time.sleep(0.0001)
 """
 
 

@@ -104,6 +104,17 @@ def test_what_stops_is_not_a_leak(name: str) -> None:
     assert watch(INNOCENTS[name]).state in ("clean", "bounded")
 
 
+@pytest.mark.parametrize(
+    "course",
+    [lambda lap: 4096 * min(lap, 5000), lambda lap: 4096 * min(lap // 100, 40)],
+    ids=["buffer of 5000", "wall by wall"],
+)
+def test_what_fills_within_half_of_the_time_is_not_a_leak(course: Course) -> None:
+    """Laps of a millisecond: thousands of them are a small part of the time there is."""
+    assert watch(course, laps=22_000, every=25, cost=1e-3).state == "bounded"
+    assert watch(lambda lap: 4096 * lap, laps=22_000, every=25, cost=1e-3).state == "leak"
+
+
 def test_growth_that_stopped_is_told_from_none() -> None:
     assert watch(INNOCENTS["flat"]).state == "clean"
     assert watch(INNOCENTS["buffer of 10000"]).state == "bounded"
