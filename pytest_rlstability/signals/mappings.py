@@ -11,12 +11,16 @@ _ARENA = 64 * 2**20
 """glibc reserves a thread's arena in aligned pieces of this size: those are malloc's."""
 
 
-def _regions() -> Iterator[tuple[int, int, bytes, bytes]]:
-    """start, end, permissions and path of each mapping that no file on disk stands behind."""
+_MEMORY = (b"/dev/zero", b"/memfd:", b"/dev/shm", b"/SYSV")
+"""Paths that are no files on disk."""
+
+
+def regions(of_files: bool = False) -> Iterator[tuple[int, int, bytes, bytes]]:
+    """start, end, permissions and path of each mapping that no file on disk stands behind, or of each other one."""
     for line in read_bytes("/proc/self/maps").splitlines():
         span, permissions, _, _, inode, *path = line.split(None, 5)
         name = path[0] if path else b""
-        if inode == b"0" or name.startswith((b"/dev/zero", b"/memfd:", b"/dev/shm", b"/SYSV")):
+        if (inode == b"0" or name.startswith(_MEMORY)) != of_files:
             start, _, end = span.partition(b"-")
             yield int(start, 16), int(end, 16), permissions, name
 
@@ -50,14 +54,14 @@ class AnonymousMappings(Signal):
             import psutil
 
             self._pages = pages
-            mapped = sum(end - start for start, end, _, name in _regions() if _beyond_malloc(start, end, name))
+            mapped = sum(end - start for start, end, _, name in regions() if _beyond_malloc(start, end, name))
             # malloc maps its large blocks itself, and counts them
             self._bytes = float(mapped - (psutil.heap_info().mmap_used if hasattr(psutil, "heap_info") else 0))
         return self._bytes
 
     def inventory(self) -> dict[str, str]:
         found = {}
-        for start, end, permissions, name in _regions():
+        for start, end, permissions, name in regions():
             if _beyond_malloc(start, end, name):
                 kind = name.decode(errors="replace") or "anonymous"
                 size = (end - start) // 1024

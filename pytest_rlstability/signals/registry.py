@@ -12,8 +12,10 @@ SIGNALS: dict[str, str] = {
     "threads": "threads:Threads",
     "processes": "processes:Processes",
     "zombies": "processes:Zombies",
+    "worker_fds": "worker_descriptors:WorkerDescriptors",
     "shm": "shared_memory:SharedMemory",
     "tempfiles": "temporary_files:TemporaryFiles",
+    "mapped_files": "mapped_files:MappedFiles",
     "python": "python_blocks:PythonBlocks",
     "objects": "gc_objects:TrackedObjects",
     "torch": "torch_storages:TorchStorages",
@@ -27,7 +29,7 @@ SIGNALS: dict[str, str] = {
 }
 GROUPS: dict[str, tuple[str, ...]] = {
     "memory": ("python", "objects", "torch", "cuda", "cuda_driver", "malloc", "mappings", "workers"),
-    "resources": ("fds", "threads", "processes", "zombies", "shm", "tempfiles"),
+    "resources": ("fds", "threads", "processes", "zombies", "worker_fds", "shm", "tempfiles", "mapped_files"),
 }
 CHARTED_ONLY = ("rss", "uss")
 

@@ -85,6 +85,13 @@ def map_memory() -> Callable[[], object]:
     return mmap.mmap(-1, 1 << 20, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS).close
 
 
+def map_file() -> Callable[[], object]:
+    with tempfile.TemporaryFile() as file:
+        file.write(bytes(1 << 16))
+        file.flush()
+        return mmap.mmap(file.fileno(), 1 << 16, prot=mmap.PROT_READ).close
+
+
 def keep_bytes() -> Callable[[], object]:
     kept = [bytearray(100_000) for _ in range(50)]
     return kept.clear
@@ -105,6 +112,7 @@ def keep_objects() -> Callable[[], object]:
         ("shm", make_segment, 1),
         ("tempfiles", make_file, 1),
         ("mappings", map_memory, 1 << 20),
+        ("mapped_files", map_file, 1),
         ("malloc", keep_bytes, 5_000_000),
         ("python", keep_objects, 900),
         ("objects", keep_objects, 900),
@@ -141,6 +149,34 @@ def test_reading_is_not_growth(signals: dict[str, Signal]) -> None:
         read_all()
     gc.collect()
     assert sys.getallocatedblocks() - before < 60
+
+
+def test_what_a_worker_opens_is_counted_and_a_new_worker_is_not(signals: dict[str, Signal]) -> None:
+    opens = "import sys, os\nfor _ in sys.stdin: os.open(os.devnull, os.O_RDONLY); print(flush=True)"
+    signal = signals["worker_fds"]
+    assert signal.read() == 0
+    worker = subprocess.Popen(
+        [sys.executable, "-c", opens], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, bufsize=1
+    )
+    assert worker.stdin is not None
+    assert worker.stdout is not None
+    try:
+        worker.stdin.write("step\n")
+        worker.stdout.readline()
+        signal.read()
+        before, known = signal.read(), set(signal.inventory())
+        for _ in range(3):
+            worker.stdin.write("step\n")
+            worker.stdout.readline()
+        time.sleep(0.01)  # the signals of one sample share a look through /proc
+        assert signal.read() - before == 3
+        fresh = set(signal.inventory()) - known
+        assert len(fresh) == 3
+        assert all("/dev/null" in name for name in fresh)
+    finally:
+        worker.communicate()
+    time.sleep(0.01)
+    assert signal.read() == 0
 
 
 def test_empty_log_directories_of_sb3_are_a_habit_not_a_leak(tmp_path: object, monkeypatch: pytest.MonkeyPatch) -> None:
