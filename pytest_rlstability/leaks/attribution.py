@@ -33,6 +33,8 @@ class Finding:
     """What was found out. *answer* is the one line a reader needs, the rest backs it up."""
 
     answer: str = ""
+    culprit: bool = False
+    """Whether the answer names a holder, or the line of native memory: growth that was seen to go on."""
     bounded: str = ""
     beside: tuple[str, ...] = ()
     """Signals that grow beside what is *bounded*, and not because of it."""
@@ -121,7 +123,7 @@ def _investigate_memory(check: LeakCheck, memory: list[Watched], finding: Findin
     laps = round(min(max(64 / max(rate, 0.01), 48), 6400))
     window = yield from _watch_window(check, laps)
     finding.python_bytes_per_lap = window.bytes_per_lap
-    _explain_python(window, finding)
+    _explain_python(window, finding, lost=bool(python))
     if window.bounded.containers and (yield from _explain_bounded(check, window, finding)):
         return
     if native and window.traced and not window.explains(native[0].judgement.per_lap) and check.seconds_left > 0:
@@ -262,16 +264,22 @@ def _lines_of(function: object) -> set[Line]:
     return {(code.co_filename, number) for _, _, number in code.co_lines() if number is not None}
 
 
-def _explain_python(window: Window, finding: Finding) -> None:
+def _explain_python(window: Window, finding: Finding, lost: bool) -> None:
+    """Name the line and the holder. What nobody holds is *lost* if there are objects that stayed."""
     grower, path = _best_holder(window)
     parts = []
     if window.lines:
         parts.append(f"allocated at {show_line(*window.lines[0][0])}")
     if grower is not None and path is not None:
+        finding.culprit = True
         parts.append(f"held by {path} ({grower.kind}, {grower.per_lap:+.2g} items per lap)")
     elif window.newborn and window.lines:
         holder = _path_to_newborn(window)
-        parts.append(f"held by {holder}" if holder else "no Python object refers to it: a reference native code lost")
+        finding.culprit = holder is not None
+        if holder:
+            parts.append(f"held by {holder}")
+        elif lost:
+            parts.append("no Python object refers to it: a reference native code lost")
     finding.answer = ", ".join(parts)
     finding.add(
         f"lines whose memory stayed (per lap, over twice {window.laps} laps)",
@@ -325,6 +333,7 @@ def _explain_bounded(check: LeakCheck, window: Window, finding: Finding) -> Gene
         if unexplained:
             owned, line = yield from _native_lines(check, suspect, window, unexplained)
             if line is not None:
+                finding.culprit = True
                 finding.answer = f"native memory, taken at {show_line(*line)}; {where} grows too, and has a limit"
             if line is not None or not owned:
                 finding.beside = (*finding.beside, suspect.signal.name)
@@ -342,6 +351,7 @@ def _explain_rest(window: Window, lines: list[Kept], growers: list[Grower], find
     if grower is not None:
         parts.append(f"held by {path} ({grower.kind}, {grower.per_lap:+.2g} items per lap)")
     if parts:
+        finding.culprit = True
         finding.answer = f"{', '.join(parts)}; {where} grows too, and has a limit"
     return bool(parts)
 
@@ -387,6 +397,7 @@ def _investigate_native(
             finally:
                 tracer.stop()
             frames = tracer.stack(laps)
+            line = line or tracer.line
         finally:
             tracer.close()
     known = suspect.signal.inventory()
@@ -394,8 +405,7 @@ def _investigate_native(
     if line and window.lines and line == window.lines[0][0]:
         pass  # the Python objects made there own the native memory, and who holds those has been said
     elif line:
+        finding.culprit = True
         finding.answer = f"native memory, taken at {show_line(*line)}"
-    elif frames:
-        finding.answer = f"native memory, taken in {frames[0]}"
     finding.add("native stack (memray)", frames)
     finding.add("newest mappings", largest)

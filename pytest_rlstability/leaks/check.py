@@ -116,6 +116,16 @@ class LeakCheck:
     def seconds_left(self) -> float:
         return self.settings.budget - (self._clock() - self._opened_at)
 
+    @property
+    def seconds_per_lap(self) -> float:
+        return max(self.lap_seconds / max(self.laps, 1), 1e-7)
+
+    def read(self, watched: Sequence[Watched]) -> list[float]:
+        """What *watched* stand at now, without a sample being made of it."""
+        self._keepings.trim()
+        gc.collect()
+        return [entry.signal.read() - self._known(entry.signal.name) for entry in watched]
+
     def sections(self) -> list[Section]:
         """What its report says beyond the signals."""
         return []

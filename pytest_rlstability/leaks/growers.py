@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import gc
+import os
+import sys
+import types
 from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -10,9 +13,11 @@ from typing import Any
 
 _CONTAINERS = (list, dict, set, deque)
 _UNTRACKED = (dict, bytearray)
-"""The collector does not list a dict of plain values, nor a bytearray; whoever refers to them is listed."""
+"""The collector does not list a dict of plain values, nor a bytearray; whoever refers to them is listed, if it is not
+a function that runs."""
 _BASES = (*_CONTAINERS, bytearray)
 _CHUNK = 2000
+_OWN = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 
 Census = dict[int, int]
 
@@ -34,6 +39,16 @@ def _containers() -> Iterator[object]:
         chunk = tracked[start : start + _CHUNK]
         yield from (thing for thing in chunk if issubclass(type(thing), _CONTAINERS))
         yield from (thing for thing in gc.get_referents(*chunk) if type(thing) in _UNTRACKED)
+    yield from (thing for thing in _local_variables() if type(thing) in _UNTRACKED)
+
+
+def _local_variables() -> Iterator[object]:
+    for frame in list(sys._current_frames().values()):
+        current: types.FrameType | None = frame
+        while current is not None:
+            if not current.f_code.co_filename.startswith(_OWN):
+                yield from list(current.f_locals.values())
+            current = current.f_back
 
 
 def _length(thing: object) -> int:

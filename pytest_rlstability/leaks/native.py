@@ -7,13 +7,16 @@ import sys
 import tempfile
 from typing import Any
 
-from pytest_rlstability.leaks.lines import is_users
+from pytest_rlstability.leaks.lines import Line, is_users
 
 DEEPEST = 6
 
 
 class NativeTracer:
-    """Records allocations between ``start()`` and ``stop()``; ``stack(laps)`` is the largest that stayed each lap."""
+    """Records allocations between ``start()`` and ``stop()``; ``stack(laps)`` is the largest that stayed each lap.
+
+    *line* is then the user's line that led to it.
+    """
 
     def __init__(self) -> None:
         import memray
@@ -22,6 +25,7 @@ class NativeTracer:
         self._directory = tempfile.mkdtemp(prefix="rlstability-memray-")
         self._path = os.path.join(self._directory, "window.bin")
         self._tracker: Any = None
+        self.line: Line | None = None
 
     def start(self) -> None:
         self._tracker = self._memray.Tracker(self._path, native_traces=True)
@@ -40,7 +44,9 @@ class NativeTracer:
         ]
         for record in sorted(records, key=lambda record: -record.size):
             frames = [f"{name} ({file}:{line})" for name, file, line in record.hybrid_stack_trace(DEEPEST * 4)]
-            if any(is_users(file) for _, file, _ in record.stack_trace(DEEPEST * 4)):
+            lines = ((file, line) for _, file, line in record.stack_trace(DEEPEST * 4) if is_users(file))
+            self.line = next(lines, None)
+            if self.line is not None:
                 return frames[:DEEPEST]
         return []
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import sys
 
 import pytest
 from conftest import RunPytest
@@ -156,6 +157,74 @@ def test_a_limit_acquits_only_what_it_limits(run_pytest: RunPytest) -> None:
     assert "held by local variable 'infos'" in outcome.messages["test_deque_and_list"]
     assert "held by local variable 'infos'" in outcome.messages["test_cache_and_list"]
     assert "libc.malloc(256)" in outcome.messages["test_deque_and_malloc"]
+
+
+UNSEEN = """
+    import ctypes, mmap, multiprocessing, os
+    import pytest
+
+    pytestmark = pytest.mark.rl_no_leak
+    libc = ctypes.CDLL(None)
+    libc.mmap.restype = ctypes.c_void_p
+    libc.mmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t, *[ctypes.c_int] * 3, ctypes.c_long]
+
+    def work(pipe, leaks):
+        while pipe.recv():
+            opened = os.open(os.devnull, os.O_RDONLY)
+            if not leaks:
+                os.close(opened)
+            pipe.send(True)
+
+    @pytest.mark.parametrize("leaks", [True, False], ids=["leaks", "closes"])
+    def test_worker(rl_laps, leaks):
+        context = multiprocessing.get_context("fork")
+        here, there = context.Pipe()
+        worker = context.Process(target=work, args=(there, leaks), daemon=True)
+        worker.start()
+        try:
+            for lap in rl_laps:
+                here.send(True)
+                here.recv()
+        finally:
+            here.send(False)
+            worker.join()
+
+    def test_file_mapped(rl_laps, tmp_path):
+        (tmp_path / "rom").write_bytes(bytes(4096))
+        for lap in rl_laps:
+            rom = os.open(tmp_path / "rom", os.O_RDONLY)
+            libc.mmap(None, 4096, mmap.PROT_READ, mmap.MAP_PRIVATE, rom, 0)
+            os.close(rom)
+
+    def test_file_unmapped(rl_laps, tmp_path):
+        (tmp_path / "rom").write_bytes(bytes(4096))
+        for lap in rl_laps:
+            with open(tmp_path / "rom", "rb") as rom:
+                mmap.mmap(rom.fileno(), 0, prot=mmap.PROT_READ).close()
+
+    def test_bytes_log(rl_laps):
+        log = bytearray()
+        for lap in rl_laps:
+            log += b"step %d reward 0.5" % lap
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(sys.platform != "linux", reason="Linux has all of it")
+def test_what_no_object_stands_for_is_seen(run_pytest: RunPytest) -> None:
+    outcome = run_pytest(UNSEEN)
+    assert outcome.tests == {
+        "test_worker[leaks]": "failed",
+        "test_worker[closes]": "passed",
+        "test_file_mapped": "failed",
+        "test_file_unmapped": "passed",
+        "test_bytes_log": "failed",
+    }, outcome.text
+    assert "descriptors of child processes grow by 1 per lap" in outcome.messages["test_worker[leaks]"]
+    assert "-> /dev/null of process" in outcome.messages["test_worker[leaks]"]
+    assert "mappings of files grow by 1 per lap, made at test_it.py" in outcome.messages["test_file_mapped"]
+    assert "libc.mmap(" in outcome.messages["test_file_mapped"]
+    assert "held by local variable 'log'" in outcome.messages["test_bytes_log"]
 
 
 ODD_LOOPS = """

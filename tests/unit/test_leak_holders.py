@@ -48,6 +48,21 @@ def test_a_dict_of_plain_values_is_found_though_the_collector_does_not_track_it(
     assert any(grower.container is cache for grower in found)
 
 
+def test_plain_bytes_and_values_in_a_local_variable_are_found() -> None:
+    log, seen = bytearray(), {0: 0.5}
+    before, between = census(), {}
+    for number in range(60):
+        if number == 30:
+            between = grown_since(before)
+        log += b"step"
+        seen[number] = 0.5
+    found = [grower.container for grower in growers(before, between, grown_since(before), 60)]
+    # a comprehension that named them would make them a closure's, which the collector lists
+    kinds = [type(container) for container in found if len(container) in (60, 240)]  # type: ignore[arg-type]
+    assert sorted(kind.__name__ for kind in kinds) == ["bytearray", "dict"]
+    assert (len(log), len(seen)) == (240, 60)
+
+
 def test_what_grew_once_is_not_a_grower() -> None:
     trainer = Trainer()
     found = grow(lambda number: trainer.events.append(number) if number == 3 else None)
