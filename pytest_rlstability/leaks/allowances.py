@@ -10,6 +10,8 @@ import gc
 import sys
 from typing import Any
 
+from pytest_rlstability.leaks.harness import CHUNK_OVERHEAD, LARGEST_BLOCK
+
 
 class Allowance:
     """One known habit of a library. *reason* is shown in the report when it mattered."""
@@ -37,7 +39,6 @@ class MonitorEpisodes(Allowance):
 
     reason = "stable-baselines3's Monitor keeps three numbers for every episode"
     _SMALL_INTEGER = 256
-    _LARGEST_BLOCK = 512
 
     def __init__(self, monitors: list[Any]) -> None:
         self._monitors = monitors
@@ -53,7 +54,8 @@ class MonitorEpisodes(Allowance):
         return self._blocks
 
     def heap_bytes(self) -> float:
-        return float(sum(size for size in map(sys.getsizeof, self._lists()) if size > self._LARGEST_BLOCK))
+        arrays = (sys.getsizeof(kept) - sys.getsizeof([]) for kept in self._lists())
+        return float(sum(size + CHUNK_OVERHEAD for size in arrays if size > LARGEST_BLOCK))
 
     def keeps(self, container: object) -> bool:
         return any(container is kept for kept in self._lists())

@@ -14,7 +14,7 @@ from pytest_rlstability.leaks import growers as containers
 from pytest_rlstability.leaks.bounds import Bounded, Kept, bounded_by, is_loud
 from pytest_rlstability.leaks.check import LeakCheck, Watched
 from pytest_rlstability.leaks.growers import Grower
-from pytest_rlstability.leaks.harness import LARGEST_BLOCK
+from pytest_rlstability.leaks.harness import CHUNK_OVERHEAD, LARGEST_BLOCK
 from pytest_rlstability.leaks.lines import Line, LineMeter, show_line, traceback_of, users_line
 from pytest_rlstability.leaks.native import native_tracer
 from pytest_rlstability.leaks.paths import Path, path_to
@@ -23,7 +23,6 @@ from pytest_rlstability.units import format_size
 
 FRAMES = 16
 FEWEST_TRACED = 3
-BLOCK_OVERHEAD = 16
 NATIVE_RESOLUTION = 24.0
 ARENA_SHARE = 0.5
 
@@ -224,7 +223,7 @@ def _kept_by_line() -> tuple[dict[Line, tuple[int, int]], int]:
         if line is not None:
             size, count = kept.get(line, (0, 0))
             kept[line] = (size + statistic.size, count + statistic.count)
-    heap = sum(trace.size + BLOCK_OVERHEAD for trace in snapshot.traces if trace.size > LARGEST_BLOCK)
+    heap = sum(trace.size + CHUNK_OVERHEAD for trace in snapshot.traces if trace.size > LARGEST_BLOCK)
     return kept, heap
 
 

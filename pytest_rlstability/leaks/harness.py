@@ -16,6 +16,8 @@ from typing import Any
 KEPT = 500
 LARGEST_BLOCK = 512
 """Python asks malloc for what is larger."""
+CHUNK_OVERHEAD = 16
+"""Bytes that malloc takes for itself and for rounding up."""
 
 
 class Keepings:

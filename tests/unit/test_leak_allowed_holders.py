@@ -55,3 +55,12 @@ def test_a_monitors_three_lists_are_its_own() -> None:
     allowance = MonitorEpisodes([monitor])
     assert all(allowance.keeps(kept) for kept in vars(monitor).values())
     assert not allowance.keeps([])
+
+
+def test_a_monitors_lists_are_mallocs_only_when_they_are_long() -> None:
+    monitor = SimpleNamespace(episode_returns=[0.0] * 64, episode_lengths=[1] * 64, episode_times=[0.0] * 64)
+    allowance = MonitorEpisodes([monitor])
+    assert allowance.heap_bytes() == 0, "Python's own allocator has them"
+    for kept in vars(monitor).values():
+        kept.extend([0] * 1000)
+    assert 3 * 8 * 1064 <= allowance.heap_bytes() <= 3 * 8 * 1064 * 1.25
