@@ -72,6 +72,8 @@ class Run:
     goes_on: bool = False
     """Whether the process, told already, went on with the next test."""
     stop: Record | None = None
+    stops: Record = field(default_factory=dict)
+    """What the test has set ``session.shouldstop`` and ``shouldfail`` to."""
     interrupted: bool = False
     fault: str = ""
     killed: Killed | None = None
@@ -118,7 +120,8 @@ class Run:
         elif kind == "fault":
             self.fault = record["traceback"]
         elif kind == "done":
-            self.done, self.lap, self.goes_on = True, record["laps"], record["goes_on"]
+            self.done, self.lap = True, record["laps"]
+            self.goes_on, self.stops = record["goes_on"], record["stops"]
         elif kind == "clean":
             self.clean = True
 

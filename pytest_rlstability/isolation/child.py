@@ -12,6 +12,7 @@ import time
 import traceback
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from os import _exit, getpid  # bound here: a test may replace them
 from pathlib import Path
 
 import pytest
@@ -76,6 +77,7 @@ class Child:
         self._directory = directory
         self._finalizing = finalizing
         self._attached = False
+        self._broken_off = False
         self._board = Board(directory)
         self._output = Output(session.config)
         self._reporter = Reporter(session.config, directory)
@@ -118,7 +120,7 @@ class Child:
 
     def work(self, find: Callable[[object], pytest.Item]) -> None:
         """Run the jobs that come, until the one that ends the process."""
-        own_pid = os.getpid()
+        own_pid = getpid()
         before = Leftovers()
         item: pytest.Item | None = None
         goes_on = False
@@ -131,11 +133,15 @@ class Child:
             item = find(job["item"])
             nextitem = None if job["next"] is None else find(job["next"])
             passed = self._run(item, nextitem, job)
-            if os.getpid() != own_pid:
-                os._exit(0)  # a copy the test forked and let run on: it is not the test
-            leaves = nextitem is None or self._session.shouldfail or self._session.shouldstop
+            if getpid() != own_pid:
+                _exit(0)  # a copy the test forked and let run on: it is not the test
+            session = self._session
+            leaves = nextitem is None or self._broken_off or bool(session.shouldfail or session.shouldstop)
             goes_on = passed and not leaves
-            self._wire.send({"kind": "done", "laps": self._slot.laps, "goes_on": goes_on})
+            stops = {"shouldstop": session.shouldstop, "shouldfail": session.shouldfail}
+            self._wire.send({"kind": "done", "laps": self._slot.laps, "goes_on": goes_on, "stops": stops})
+            if leaves and (nextitem is not None or self._broken_off):
+                self._tear_down_all()
             if leaves:
                 self._take_leave(item, before, exit_check=job["exit_check"])
                 break
@@ -169,7 +175,15 @@ class Child:
 
     def _break_off(self, record: Record) -> None:
         self._reporter.all_passed = False
+        self._broken_off = True
         self._wire.send(record)
+
+    def _tear_down_all(self) -> None:
+        """The session ends here: what was kept for further tests goes, as pytest does it at its end."""
+        try:
+            self._session._setupstate.teardown_exact(None)
+        except BaseException:
+            traceback.print_exc()
 
     def _send_suite_properties(self, config: pytest.Config) -> None:
         from _pytest.junitxml import xml_key

@@ -67,8 +67,9 @@ class Dispatch:
         self._early: pytest.Item | None = None
         """The test that the process of a group is to go on with by itself."""
         self._after = dict(pairwise(session.items))
-        # An xdist worker is told one test in advance, and has an order of its own.
-        self._knows_order = not hasattr(session.config, "workerinput")
+        # An xdist worker is told one test in advance, and has an order of its own; a test may be there twice.
+        is_worker = hasattr(session.config, "workerinput")
+        self._knows_order = not is_worker and len(self._after) == max(0, len(session.items) - 1)
         self.reason_against_fork = ""
 
     def start(self) -> None:
@@ -285,14 +286,15 @@ class Dispatch:
         unit, self._unit = self._unit, None
         if unit is None:
             return
-        process = unit.process
+        process, was_ended = unit.process, unit.process.ended
         if process.wire is not None:
             process.wire.send({"item": None, "early": False})
         self._hub.wait_until(lambda: process.exit is not None or bool(process.fault), 10.0)
         unit.nursery.end(process)
         self._hub.wait_until(lambda: process.exit is not None, 10.0)
         unit.nursery.bury(process)
-        self._warn_of_death(unit)
+        if not was_ended:
+            self._warn_of_death(unit)
 
     def _warn_of_death(self, unit: Unit) -> None:
         """Every test of the group has been reported: what goes wrong after that is nobody's failure, but is told."""

@@ -85,6 +85,9 @@ class Engine:
                 self._dispatch.begin_ahead(nextitem)
             reports = replay(item, run, verdict, self._settings)
             self._report(item, reports, summary(run, reports))
+            for name, reason in run.stops.items():
+                if reason and not getattr(item.session, name):
+                    setattr(item.session, name, reason)
         return run
 
     def _repeat(self, item: pytest.Item, nextitem: pytest.Item | None) -> Run:

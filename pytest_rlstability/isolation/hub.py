@@ -43,6 +43,8 @@ class TestProcess:
     """Whether the test has set an alarm itself."""
     lock_waits: dict[int, Record] = field(default_factory=dict)
     exit: Exit | None = None
+    ended: bool = False
+    """Whether we had it killed."""
 
     @property
     def ready(self) -> bool:
@@ -182,11 +184,15 @@ class Hub:
     def _read_keeper(self, keeper: KeeperLink) -> None:
         self._hear_keeper(keeper.wire.drain())
         if keeper.wire.closed:
-            self.dismiss(keeper)
-            for serial in keeper.serials:
-                process = self._processes.get(serial)
-                if process is not None and process.exit is None:
-                    process.exit = Exit(None)
+            self.lose(keeper)
+
+    def lose(self, keeper: KeeperLink) -> None:
+        """A keeper has died, and its processes with it."""
+        self.dismiss(keeper)
+        for serial in keeper.serials:
+            process = self._processes.get(serial)
+            if process is not None and process.exit is None:
+                process.exit = Exit(None)
 
     def _hear_keeper(self, records: list[Record]) -> None:
         for record in records:

@@ -50,6 +50,7 @@ class Nursery:
 
     def end(self, process: TestProcess) -> None:
         """Have a process and all its descendants killed; its exit arrives through the hub."""
+        process.ended = True
         if self._keeper is not None and process.exit is None:
             self._keeper.wire.send({"do": "end", "serial": process.serial})
 
@@ -93,12 +94,14 @@ class Nursery:
     def _order(self, demand: Demand, *, canary: bool = False) -> TestProcess:
         process = self._hub.expect()
         process.brief = self.backend.brief(demand)
-        keeper = self._living_keeper()
-        keeper.serials.add(process.serial)
         order = {"do": "bear", "serial": process.serial, "canary": canary, **self.backend.order(demand)}
-        if not keeper.wire.send(order):
-            raise NurseryError(f"the {self.backend.name} backend's keeper does not answer")
-        return process
+        for _ in range(2):  # one that was killed a moment ago is only noticed now
+            keeper = self._living_keeper()
+            if keeper.wire.send(order):
+                keeper.serials.add(process.serial)
+                return process
+            self._hub.lose(keeper)
+        raise NurseryError(f"the {self.backend.name} backend's keeper does not answer")
 
     def _living_keeper(self) -> KeeperLink:
         """The keeper; a new one when the last was killed."""

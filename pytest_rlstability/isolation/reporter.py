@@ -43,6 +43,7 @@ class Reporter:
     def __init__(self, config: pytest.Config, directory: Path) -> None:
         self._config = config
         self._directory = directory
+        self._wire: Wire | None = None
         self.all_passed = True
         """Whether every report since this was set was one of passing."""
 
@@ -68,6 +69,7 @@ class Reporter:
 
     @pytest.hookimpl
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        assert self._wire is not None
         self.all_passed &= report.outcome == "passed"
         if report.failed and (dead := dead_workers(self._directory)):
             self._wire.send({"kind": "dead-workers", "workers": dead})
@@ -75,7 +77,7 @@ class Reporter:
 
     @pytest.hookimpl
     def pytest_warning_recorded(self, warning_message: warnings.WarningMessage, when: str, nodeid: str) -> None:
-        if when != "runtest":
+        if when != "runtest" or self._wire is None:
             return  # the hook is historic: pytest's own process has told these
         self._wire.send({"kind": "warning", "when": when, "nodeid": nodeid, **flatten_warning(warning_message)})
 
@@ -109,9 +111,22 @@ def revive_report(item: pytest.Item, data: Record) -> pytest.TestReport:
             data[key] = tuple(data[key])
     data = {intern(key): value for key, value in data.items()}
     data.update(outcome=intern(data["outcome"]), when=intern(data["when"]))
+    subtest = data.get("_subtest.context")
     report: pytest.TestReport | None = config.hook.pytest_report_from_serializable(config=config, data=data)
     assert report is not None, f"no plugin knows the report type {data.get('$report_type')!r}"
+    if subtest is not None:
+        _revive_subtest(item, report, subtest["kwargs"])
     return report
+
+
+def _revive_subtest(item: pytest.Item, report: Any, arguments: Record) -> None:
+    """Undo what pytest does to arguments that cross, and count what it counts: a test fails with its subtests."""
+    from _pytest import subtests
+
+    object.__setattr__(report.context, "kwargs", arguments)  # making one anew would take their repr again
+    key: Any = getattr(subtests, "failed_subtests_key", None)
+    if report.failed and key in item.config.stash:
+        item.config.stash[key][getattr(item, "id", item.nodeid)] += 1
 
 
 def flatten_warning(message: warnings.WarningMessage) -> Record:

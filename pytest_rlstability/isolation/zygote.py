@@ -11,6 +11,7 @@ import traceback
 import warnings
 from collections.abc import Callable
 from contextlib import suppress
+from os import _exit  # bound here: a test may replace it
 from typing import NoReturn
 
 import pytest
@@ -134,4 +135,4 @@ def _run_to_the_end(life: Callable[[], None]) -> NoReturn:
         code = 70
         traceback.print_exc()
     finally:
-        os._exit(code)
+        _exit(code)

@@ -24,6 +24,7 @@ SLEEPS = """
     import os, pathlib, time, warnings
 
     def test_warns():
+        time.sleep(2)  # for a process to be ready for the next one
         warnings.warn("something")
 
     def test_is_running_when_the_session_stops():
