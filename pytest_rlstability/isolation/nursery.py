@@ -26,7 +26,12 @@ class Nursery:
 
     def take(self, demand: Demand) -> TestProcess:
         """A process that waits for its job."""
-        process = self.request(demand)
+        process = self._await_birth(self.request(demand))
+        if process.exit is not None and process.exit.status is None:
+            process = self._await_birth(self._order(demand))  # its keeper was killed before it was born
+        return process
+
+    def _await_birth(self, process: TestProcess) -> TestProcess:
         if not self._hub.wait_until(lambda: process.ready or process.exit is not None, BIRTH_LIMIT):
             self.end(process)
             raise NurseryError(f"the {self.backend.name} backend gave no process within {BIRTH_LIMIT:.0f} s")
