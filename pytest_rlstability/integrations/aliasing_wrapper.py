@@ -97,7 +97,7 @@ class AliasingWrapper(gymnasium.Wrapper):  # type: ignore[misc]
         return view
 
 
-def _is_array(value: object) -> bool:
+def _is_array(value: Any) -> bool:
     return type(value) is numpy.ndarray and not value.dtype.hasobject
 
 
