@@ -22,6 +22,8 @@ from pytest_rlstability.signals.registry import GROUPS
 from pytest_rlstability.units import format_size
 
 FRAMES = 16
+BLOCKS_OF_AN_ITEM = 32
+"""What an item of a container may consist of, where there was no time to trace what it does."""
 FEWEST_TRACED = 3
 NATIVE_RESOLUTION = 24.0
 ARENA_SHARE = 0.5
@@ -314,7 +316,8 @@ def _path_to_newborn(window: Window) -> Path | None:
 def _explain_bounded(check: LeakCheck, window: Window, finding: Finding) -> Generator[int, None, bool]:
     """Say what will stop the growth, or what grows beside the containers that have a limit; whether that is all."""
     bounded = window.bounded
-    if not window.lines and sum(grower.per_lap for grower in bounded.containers) < 0.5 * _blocks_per_lap(check):
+    items = sum(grower.per_lap for grower in bounded.containers)
+    if not window.lines and items * BLOCKS_OF_AN_ITEM < _blocks_per_lap(check):
         return False
     path = _path_of(bounded.containers[0], window)
     where = str(path) if path is not None else f"a {bounded.containers[0].kind}"

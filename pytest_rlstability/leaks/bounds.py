@@ -16,7 +16,7 @@ from pytest_rlstability.leaks.lines import Line, traceback_of, users_line
 SAMPLED = 64
 DEEPEST = 256
 """Objects that are looked at for one item."""
-SHARE = 0.25
+SHARE = 0.02
 """Of a line's memory that must be found in the items: much of an object cannot be seen from outside."""
 LOUD = (16.0, 0.3)
 """Bytes or blocks per lap from which on a line counts."""
