@@ -190,7 +190,8 @@ def test_asyncio_that_waits_in_small_steps():
     asyncio.run(steps())
 
 
-def test_training_that_beats(rl_heartbeat):
+def test_training_that_beats(rl_heartbeat, monkeypatch, tmp_path):
+    monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path))
     stable_baselines3 = pytest.importorskip("stable_baselines3")
     from pytest_rlstability.integrations import HeartbeatCallback
 

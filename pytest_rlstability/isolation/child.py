@@ -140,9 +140,8 @@ class Child:
             goes_on = passed and not leaves
             stops = {"shouldstop": session.shouldstop, "shouldfail": session.shouldfail}
             self._wire.send({"kind": "done", "laps": self._slot.laps, "goes_on": goes_on, "stops": stops})
-            if leaves and (nextitem is not None or self._broken_off):
-                self._tear_down_all()
             if leaves:
+                self._tear_down_all()
                 self._take_leave(item, before, exit_check=job["exit_check"])
                 break
 
@@ -179,7 +178,7 @@ class Child:
         self._wire.send(record)
 
     def _tear_down_all(self) -> None:
-        """The session ends here: what was kept for further tests goes, as pytest does it at its end."""
+        """The process ends here: what a broken-off test left, or was kept for further ones, goes as at pytest's end."""
         try:
             self._session._setupstate.teardown_exact(None)
         except BaseException:

@@ -122,10 +122,9 @@ class Keeper:
 
     def _reap_orphans(self) -> None:
         """Do what init would: a test may wait until a process that was orphaned and has ended is gone."""
-        for pid in kernel.children_of(os.getpid()):
-            if pid not in self._pids():
-                with suppress(ChildProcessError):
-                    os.waitpid(pid, os.WNOHANG)
+        for pid in {*kernel.children_of(os.getpid())} - self._pids():
+            with suppress(ChildProcessError):
+                os.waitpid(pid, os.WNOHANG)
 
     def _strays(self, ward: _Ward) -> list[int]:
         """Processes that fell to us. While other tests run, only those of the dead one's session."""

@@ -31,9 +31,31 @@ def _beyond_malloc(start: int, end: int, name: bytes) -> bool:
     return not (start % _ARENA == 0 and end - start <= _ARENA)
 
 
-class AnonymousMappings(Signal):
+class MapsSignal(Signal):
     """Looks through the maps only when the size of the address space has changed: 2 microseconds otherwise."""
 
+    def __init__(self) -> None:
+        self._statm = ProcFile("/proc/self/statm")
+        self._pages = b""
+        self._value = 0.0
+        if not read_bytes("/proc/self/maps"):
+            raise UnavailableError("cannot read /proc/self/maps")
+
+    def read(self) -> float:
+        pages = self._statm.fields()[0]
+        if pages != self._pages:
+            self._pages, self._value = pages, self.measure()
+        return self._value
+
+    def measure(self) -> float:
+        """The signal's value, from the maps as they are now."""
+        raise NotImplementedError
+
+    def close(self) -> None:
+        self._statm.close()
+
+
+class AnonymousMappings(MapsSignal):
     name = "mappings"
     title = "anonymous mappings"
     unit = "bytes"
@@ -41,23 +63,12 @@ class AnonymousMappings(Signal):
     resolution = 256.0
     ceiling = 4 * 2**30
 
-    def __init__(self) -> None:
-        self._statm = ProcFile("/proc/self/statm")
-        self._pages = b""
-        self._bytes = 0.0
-        if not read_bytes("/proc/self/maps"):
-            raise UnavailableError("cannot read /proc/self/maps")
+    def measure(self) -> float:
+        import psutil
 
-    def read(self) -> float:
-        pages = self._statm.fields()[0]
-        if pages != self._pages:
-            import psutil
-
-            self._pages = pages
-            mapped = sum(end - start for start, end, _, name in regions() if _beyond_malloc(start, end, name))
-            # malloc maps its large blocks itself, and counts them
-            self._bytes = float(mapped - (psutil.heap_info().mmap_used if hasattr(psutil, "heap_info") else 0))
-        return self._bytes
+        mapped = sum(end - start for start, end, _, name in regions() if _beyond_malloc(start, end, name))
+        # malloc maps its large blocks itself, and counts them
+        return float(mapped - (psutil.heap_info().mmap_used if hasattr(psutil, "heap_info") else 0))
 
     def inventory(self) -> dict[str, str]:
         found = {}
@@ -67,6 +78,3 @@ class AnonymousMappings(Signal):
                 size = (end - start) // 1024
                 found[f"{start:x}-{end:x}"] = f"{size} KiB {kind} {permissions.decode()} at {start:x}"
         return found
-
-    def close(self) -> None:
-        self._statm.close()

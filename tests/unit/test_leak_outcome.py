@@ -15,13 +15,15 @@ from pytest_rlstability.verdicts.leak import Judgement, Rule
 LAPS = 4000
 
 
-def states_after(course: Callable[[int], float], *, seconds_left: float = 100.0) -> list[str]:
+def states_after(
+    course: Callable[[int], float], *, seconds_left: float = 100.0, name: str = "malloc", measured: int = LAPS
+) -> list[str]:
     """What becomes of a signal that was convicted after so many laps and then goes on as *course* says."""
-    signal: Any = SimpleNamespace(name="malloc")
+    signal: Any = SimpleNamespace(name=name)
     entry = Watched(signal, Rule(), judgement=Judgement("leak", True, per_lap=64.0))
     laps = [LAPS]
     check: Any = SimpleNamespace(
-        measured_laps=LAPS,
+        measured_laps=measured,
         seconds_left=seconds_left,
         seconds_per_lap=0.001,
         leaks=lambda: [entry],
@@ -47,3 +49,10 @@ def test_what_goes_on_under_spikes_is_a_leak() -> None:
 @pytest.mark.parametrize("seconds_left", [0.1, -3.0])
 def test_without_time_the_verdict_stands(seconds_left: float) -> None:
     assert states_after(lambda lap: 0.0, seconds_left=seconds_left) == ["leak"]
+
+
+@pytest.mark.parametrize(
+    ("name", "measured", "state"), [("malloc", 80, "undecided"), ("malloc", 400, "leak"), ("python", 80, "leak")]
+)
+def test_only_malloc_over_few_laps_is_given_the_benefit_of_the_doubt(name: str, measured: int, state: str) -> None:
+    assert states_after(lambda lap: 64.0 * lap, seconds_left=0.0, name=name, measured=measured) == [state]
