@@ -11,7 +11,7 @@ from collections.abc import Generator, Sequence
 from dataclasses import dataclass, field
 
 from pytest_rlstability.leaks import growers as containers
-from pytest_rlstability.leaks.bounds import Bounded, Kept, bounded_by, is_loud
+from pytest_rlstability.leaks.bounds import Bounded, Kept, bounded_by, is_loud, limited
 from pytest_rlstability.leaks.check import LeakCheck, Watched
 from pytest_rlstability.leaks.growers import Grower
 from pytest_rlstability.leaks.harness import CHUNK_OVERHEAD, LARGEST_BLOCK
@@ -169,7 +169,8 @@ def _watch_window(check: LeakCheck, laps: int) -> Generator[int, None, Window]:
         traced_lap = max(time.perf_counter() - began, 1e-7)
         if 2 * FEWEST_TRACED * traced_lap > max(check.seconds_left, 2.0):
             gc.unfreeze()
-            return Window(1, [], Counter(), [], grown, [], traced=False)  # no time to trace: the containers have to do
+            # no time to trace: the containers have to do
+            return Window(1, [], Counter(), [], grown, [], traced=False, bounded=limited(grown[:16]))
         laps = int(max(FEWEST_TRACED, min(laps, check.seconds_left / 4 / traced_lap)))
         tracemalloc.clear_traces()
         yield laps
@@ -329,7 +330,8 @@ def _explain_bounded(check: LeakCheck, window: Window, finding: Finding) -> Gene
         lines = []
     if lines or growers:
         return _explain_rest(window, lines, growers, finding, where)
-    finding.bounded = f"fills {where}, which has room for {bounded.containers[0].room()} more"
+    room = bounded.containers[0].room()
+    finding.bounded = f"fills {where}, which " + (f"has room for {room} more" if room else "is full now")
     for suspect in check.watched:
         unexplained = _native_rest(suspect, window)
         if unexplained:

@@ -30,7 +30,7 @@ SLOWEST = 0.02
 
 @dataclass
 class Bounded:
-    """The containers that have a limit and room left, and what their items were made of, per lap."""
+    """The containers that have a limit, and what their items were made of, per lap."""
 
     containers: list[Grower] = field(default_factory=list)
     sizes: dict[Line, float] = field(default_factory=dict)
@@ -66,9 +66,14 @@ def is_loud(kept: Kept, laps: int) -> bool:
     return size >= LOUD[0] * laps or count >= LOUD[1] * laps
 
 
+def limited(growers: Sequence[Grower]) -> Bounded:
+    """Those of *growers* that have a limit, one that was reached just now too. What they keep was not looked into."""
+    return Bounded([grower for grower in growers if grower.room() is not None])
+
+
 def bounded_by(growers: Sequence[Grower]) -> Bounded:
     """What those of *growers* that have a limit explain. Needs tracemalloc to run."""
-    found = Bounded([grower for grower in growers if (grower.room() or 0) > 0])
+    found = limited(growers)
     for grower in found.containers:
         _account(found, grower)
     return found

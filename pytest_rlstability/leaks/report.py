@@ -97,8 +97,9 @@ def suppression(top: Watched, finding: Finding) -> str:
     size = top.judgement.per_lap if top.signal.unit == "bytes" else finding.python_bytes_per_lap
     if size and top.signal.name in GROUPS["memory"]:
         return f'@pytest.mark.rl_no_leak(limit="{format_size(size * 1.25).replace(" ", "")}")'
+    memory = [] if top.signal.name in GROUPS["memory"] else ["memory"]
     others = [name for name in GROUPS["resources"] if name != top.signal.name]
-    return f"@pytest.mark.rl_no_leak(signals={['memory', *others]})"
+    return f"@pytest.mark.rl_no_leak(signals={memory + others})"
 
 
 def undecided_text(check: LeakCheck, finding: Finding | None) -> str:

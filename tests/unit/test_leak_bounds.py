@@ -85,7 +85,16 @@ def test_a_list_beside_a_deque_is_not_explained() -> None:
     assert rest[0] is kept
 
 
-def test_a_full_deque_explains_nothing() -> None:
+def test_a_deque_that_has_just_become_full_explains_what_it_took() -> None:
     frames: deque[object] = deque(maxlen=2 * LAPS)
-    bounded, _, _ = beside(lambda number: frames.append([number]), frames)
+    bounded, lines, rest = beside(lambda number: frames.append([number]), frames)
+    assert [grower.room() for grower in bounded.containers] == [0]
+    assert (lines, rest) == ([], [])
+
+
+def test_a_list_without_a_limit_explains_nothing() -> None:
+    frames: list[object] = []
+    bounded, lines, rest = beside(lambda number: frames.append([number]), frames)
     assert bounded.containers == []
+    assert lines
+    assert rest == [frames]

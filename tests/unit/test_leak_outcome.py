@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import ast
+from collections import deque
 from collections.abc import Callable
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
-from pytest_rlstability.leaks.check import Watched
-from pytest_rlstability.leaks.outcome import _acquit_stopped
+from pytest_rlstability.leaks.attribution import Finding
+from pytest_rlstability.leaks.check import LeakCheck, Watched
+from pytest_rlstability.leaks.outcome import Outcome, _acquit_stopped, run
+from pytest_rlstability.leaks.report import suppression
+from pytest_rlstability.leaks.settings import LeakSettings
+from pytest_rlstability.signals.registry import expand
 from pytest_rlstability.verdicts.leak import Judgement, Rule
 
 LAPS = 4000
@@ -56,3 +62,41 @@ def test_without_time_the_verdict_stands(seconds_left: float) -> None:
 )
 def test_only_malloc_over_few_laps_is_given_the_benefit_of_the_doubt(name: str, measured: int, state: str) -> None:
     assert states_after(lambda lap: 64.0 * lap, seconds_left=0.0, name=name, measured=measured) == [state]
+
+
+def slow_laps(lap: Callable[[], object], monkeypatch: pytest.MonkeyPatch) -> Outcome:
+    """What a whole check of laps that take most of a second each comes to, on a clock that only they move."""
+    now = [0.0]
+    monkeypatch.setattr("pytest_rlstability.leaks.attribution.time", SimpleNamespace(perf_counter=lambda: now[0]))
+    check = LeakCheck(LeakSettings(checking=True, signals=("python",)), clock=lambda: now[0])
+    work = run(check)
+    try:
+        while True:
+            for _ in range(next(work)):
+                lap()
+                now[0] += 0.7
+    except StopIteration as stop:
+        return cast("Outcome", stop.value)
+    finally:
+        check.close()
+
+
+@pytest.mark.parametrize(
+    ("length", "word"), [(1000, None), (40, None), (None, "LEAK")], ids=["half empty", "full at the end", "endless"]
+)
+def test_a_container_with_a_limit_is_told_from_one_without_where_there_is_no_time_to_trace(
+    length: int | None, word: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    events: deque[object] = deque(maxlen=length)
+    outcome = slow_laps(lambda: events.append([[], []]), monkeypatch)
+    assert (outcome.verdict.word if outcome.verdict else None) == word
+    assert 30 < len(events) <= 60
+
+
+@pytest.mark.parametrize("name", ["python", "fds"])
+def test_the_marker_that_is_suggested_leaves_the_signal_out(name: str) -> None:
+    signal: Any = SimpleNamespace(name=name, unit="count")
+    marker = suppression(Watched(signal, Rule()), Finding())
+    asked = expand(ast.literal_eval(marker.partition("signals=")[2].removesuffix(")")))
+    assert name not in asked
+    assert "threads" in asked
