@@ -101,6 +101,19 @@ def test_an_alarm_of_its_own():
     done.wait()
 
 
+def test_an_alarm_of_its_own_that_goes_off_again_and_again():
+    done, alarms = threading.Event(), []
+
+    def ring(*_):
+        alarms.append(1)
+        if len(alarms) == 2:
+            done.set()
+
+    signal.signal(signal.SIGALRM, ring)
+    signal.setitimer(signal.ITIMER_REAL, 0.1, 3.5)
+    done.wait()
+
+
 def test_sleeping_less_than_the_limit():
     time.sleep(3)
 

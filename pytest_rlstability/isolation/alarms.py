@@ -1,4 +1,4 @@
-"""Whether a test has set an alarm of its own, which no other process can see."""
+"""When a test's own alarm goes off, which no other process can see."""
 
 from __future__ import annotations
 
@@ -8,23 +8,30 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
-_SETTERS = ("alarm", "setitimer")
+Note = Callable[[float, bool], None]
+"""Called with the seconds until an alarm goes off, 0 for never, and whether it does so again and again."""
 
 
-def announce_alarms(tell: Callable[[], None]) -> None:
-    """Call *tell* when anything but pytest-timeout sets an alarm. What imported the function by name before is not
-    heard."""
-    for name in _SETTERS:
-        original = getattr(signal, name, None)
-        if original is not None:
-            setattr(signal, name, _announced(original, tell))
+def announce_alarms(note: Note) -> None:
+    """Call *note* when anything but pytest-timeout sets an alarm, or takes it back. What imported the function by
+    name before is not heard."""
+    if hasattr(signal, "alarm"):
+        signal.alarm = _announced(signal.alarm, lambda seconds: note(seconds, False))
+    if hasattr(signal, "setitimer"):
+        signal.setitimer = _announced(signal.setitimer, functools.partial(_note_timer, note))
 
 
-def _announced(original: Callable[..., Any], tell: Callable[[], None]) -> Callable[..., Any]:
+def _note_timer(note: Note, which: int, seconds: float, interval: float = 0.0) -> None:
+    if which == signal.ITIMER_REAL:
+        note(seconds, interval > 0)
+
+
+def _announced(original: Callable[..., Any], note: Callable[..., None]) -> Callable[..., Any]:
     @functools.wraps(original)
     def call(*arguments: Any) -> Any:
+        before = original(*arguments)  # what it does not take, it does not set
         if sys._getframe(1).f_globals.get("__name__") != "pytest_timeout":
-            tell()
-        return original(*arguments)
+            note(*arguments)
+        return before
 
     return call

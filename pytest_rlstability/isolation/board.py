@@ -10,7 +10,8 @@ from pathlib import Path
 SLOTS = 64
 _CELLS = 8
 _SLOT_BYTES = _CELLS * 8
-_BEATS, _LAP, _PHASE, _PHASE_START, _BEATS_AT_REST = range(5)
+_BEATS, _LAP, _PHASE, _PHASE_START, _BEATS_AT_REST, _ALARM = range(6)
+_FOR_EVER = (1 << 64) - 1
 
 PHASES = ("start", "setup", "call", "teardown", "exit")
 
@@ -21,7 +22,7 @@ class Slot:
     >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as directory:
     ...     slot = Board(Path(directory)).slot(3)
-    ...     slot.clear(); slot.beat(); slot.lap(7); slot.enter("call")
+    ...     slot.begin(); slot.beat(); slot.lap(7); slot.enter("call")
     ...     slot.beats, slot.laps, slot.phase
     (2, 7, 'call')
     """
@@ -31,9 +32,16 @@ class Slot:
     def __init__(self, cells: memoryview) -> None:
         self._cells = cells
 
-    def clear(self) -> None:
+    def begin(self) -> None:
+        """For a new process."""
         for index in range(_CELLS):
             self._cells[index] = 0
+
+    def clear(self) -> None:
+        """For the next test of the same process, whose alarm may still be set."""
+        alarm = self._cells[_ALARM]
+        self.begin()
+        self._cells[_ALARM] = alarm
 
     def beat(self) -> None:
         self._cells[_BEATS] += 1
@@ -49,6 +57,16 @@ class Slot:
         self.rest()  # beats of one phase promise none in the next
         self._cells[_PHASE] = PHASES.index(phase)
         self._cells[_PHASE_START] = time.time_ns()
+
+    def set_alarm(self, seconds: float, *, again: bool) -> None:
+        """The test has set an alarm itself: it goes off in so many *seconds*, and *again* after that. 0: it has not."""
+        until = time.monotonic_ns() + int(seconds * 1e9) if seconds else 1
+        self._cells[_ALARM] = _FOR_EVER if seconds and again else min(until, _FOR_EVER)
+
+    def expects_alarm(self, otherwise: bool) -> bool:
+        """Whether an alarm of the test's own is still to come; *otherwise* if it never set one."""
+        until = self._cells[_ALARM]
+        return until > time.monotonic_ns() if until else otherwise
 
     @property
     def beats(self) -> int:

@@ -88,13 +88,13 @@ class Child:
         self._faults = faults.Faults(hold=hold)
         faults.follow_forks(directory, self._cut_off)
         faults.announce_threads(self._tell_thread)
-        announce_alarms(self._tell_alarm)
+        announce_alarms(self._note_alarm)
 
     def attach(self, link: Link) -> None:
         """Become the test process with the link's serial number."""
         self._attached, self._wire = True, link.wire
         self._slot = self._board.slot(link.serial)
-        self._slot.clear()
+        self._slot.begin()
         self._reporter.attach(self._wire, self._slot)
         install_beacon(self._session.config, Lifeline(self._wire, self._slot))
         self._output.keep_in(output_paths(self._directory, link.serial))
@@ -114,9 +114,9 @@ class Child:
         words = {"ident": thread.ident, "native": native, "name": thread.name, "daemon": thread.daemon}
         self._wire.send({"kind": "thread", "before": before, **words})
 
-    def _tell_alarm(self) -> None:
-        if self._attached:
-            self._wire.send({"kind": "alarm"})
+    def _note_alarm(self, seconds: float, again: bool) -> None:
+        if self._attached and not self._wire.closed:
+            self._slot.set_alarm(seconds, again=again)
 
     def work(self, find: Callable[[object], pytest.Item]) -> None:
         """Run the jobs that come, until the one that ends the process."""

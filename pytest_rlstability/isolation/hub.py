@@ -39,8 +39,6 @@ class TestProcess:
     native_names: dict[int, str] = field(default_factory=dict)
     daemons: set[int] = field(default_factory=set)
     bystanders: set[int] = field(default_factory=set)
-    own_alarm: bool = False
-    """Whether the test has set an alarm itself."""
     lock_waits: dict[int, Record] = field(default_factory=dict)
     exit: Exit | None = None
     ended: bool = False
@@ -221,8 +219,6 @@ class Hub:
                     process.daemons.add(record["native"])
                 if record["before"]:
                     process.bystanders.add(record["native"])
-            elif record["kind"] == "alarm":
-                process.own_alarm = True
             elif record["kind"] == "lock":
                 hear_lock(process.lock_waits, record)
             else:

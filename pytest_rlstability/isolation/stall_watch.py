@@ -121,7 +121,7 @@ class StallWatch:
 
     def _certain_deadlock(self, process: TestProcess, tree: TreeState) -> bool:
         tree = _without_bystanders(tree, process.bystanders)
-        ours = self._alarm_is_ours and not process.own_alarm
+        ours = not process.slot.expects_alarm(otherwise=not self._alarm_is_ours)
         return is_deadlock(tree) and not can_be_woken(tree, alarm_is_ours=ours)
 
     def _standstill(self, process: TestProcess, tree: TreeState, still: float) -> Killed:

@@ -13,7 +13,7 @@ import pytest
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="classes are told from Linux's /proc")
 
 DEADLOCKS = """
-    import ctypes, multiprocessing, os, queue, threading, time
+    import ctypes, multiprocessing, os, queue, signal, threading, time
     import pytest
 
     def test_abba():
@@ -35,6 +35,19 @@ DEADLOCKS = """
         lock = threading.Lock()
         lock.acquire()
         lock.acquire()
+
+    def test_in_the_handler_of_an_alarm_that_went_off():
+        lock = threading.Lock()
+        signal.signal(signal.SIGALRM, lambda *_: lock.acquire())
+        signal.setitimer(signal.ITIMER_REAL, 0.2)
+        with lock:
+            time.sleep(0.5)
+
+    def test_with_an_alarm_that_was_taken_back():
+        signal.signal(signal.SIGALRM, lambda *_: None)
+        signal.alarm(90)
+        signal.alarm(0)
+        threading.Event().wait()
 
     def test_native_mutex_with_the_gil_held():
         libc = ctypes.PyDLL(None)

@@ -1,0 +1,55 @@
+"""An alarm that the test sets itself may end what looks like a deadlock, as long as it is still to come."""
+
+from __future__ import annotations
+
+import signal
+from pathlib import Path
+
+import pytest
+
+from pytest_rlstability.isolation.alarms import announce_alarms
+from pytest_rlstability.isolation.board import Board, Slot
+
+pytestmark = pytest.mark.skipif(not hasattr(signal, "setitimer"), reason="there are no alarms")
+
+
+@pytest.fixture
+def slot(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Slot:
+    """The cells of this process, while its alarms are announced and never set."""
+    slot = Board(tmp_path).slot(0)
+    slot.begin()
+    monkeypatch.setattr(signal, "alarm", lambda seconds: 0)
+    monkeypatch.setattr(signal, "setitimer", lambda which, seconds, interval=0.0: (0.0, 0.0))
+    announce_alarms(lambda seconds, again: slot.set_alarm(seconds, again=again))
+    return slot
+
+
+@pytest.mark.parametrize("otherwise", [True, False])
+def test_nothing_is_known_before_one_is_set(slot: Slot, otherwise: bool) -> None:
+    assert slot.expects_alarm(otherwise) is otherwise
+
+
+def test_an_alarm_is_expected_until_it_is_taken_back(slot: Slot) -> None:
+    signal.alarm(1000)
+    assert slot.expects_alarm(otherwise=False)
+    slot.clear()
+    assert slot.expects_alarm(otherwise=False), "the next test of the process"
+    signal.alarm(0)
+    assert not slot.expects_alarm(otherwise=True)
+
+
+def test_an_alarm_that_went_off_is_not_expected_any_more(slot: Slot) -> None:
+    signal.setitimer(signal.ITIMER_REAL, 1e-9)
+    assert not slot.expects_alarm(otherwise=True)
+
+
+def test_one_that_goes_off_again_is(slot: Slot) -> None:
+    signal.setitimer(signal.ITIMER_REAL, 1e-9, 5.0)
+    assert slot.expects_alarm(otherwise=False)
+    signal.setitimer(signal.ITIMER_REAL, 0, 5.0)
+    assert not slot.expects_alarm(otherwise=True)
+
+
+def test_a_timer_of_processor_time_cannot_go_off_while_all_wait(slot: Slot) -> None:
+    signal.setitimer(signal.ITIMER_PROF, 1000.0)
+    assert not slot.expects_alarm(otherwise=False)
