@@ -63,8 +63,8 @@ class LockRecord:
     """One lock. ``owner``, ``code`` and ``at`` are of the last to take it, and mean nothing once it is free."""
 
     __slots__ = (
-        "__weakref__", "again", "at", "code", "followers", "here", "mine", "number", "owner", "place", "serial",
-        "wrapper",
+        "__weakref__", "again", "at", "code", "followers", "here", "known_on", "mine", "number", "owner", "place",
+        "serial", "wrapper",
     )  # fmt: skip
 
     def __init__(
@@ -87,6 +87,8 @@ class LockRecord:
         self.number = place.next_number()
         self.serial = next(_serials)
         self.followers: dict[int, Edge] = {}
+        self.known_on = 0
+        """The serial of a lock that this one is known to be taken on top of."""
         self.wrapper: Callable[[], Any] = _nobody
 
     @property
@@ -186,16 +188,30 @@ class Book:
             self.places[key] = Place(kind, part, site)
         return self.places[key]
 
-    def taken(self, me: ThreadRecord, lock: LockRecord, frame: FrameType, *, ordered: bool) -> None:
+    def taken(self, me: ThreadRecord, lock: LockRecord, frame: FrameType, ordered: bool) -> None:
         """*me* took *lock*, after another one than last time. A lock that was only tried for, or for a limited
         time, cannot be what a deadlock hangs on: it does not count as *ordered* after those held."""
-        held = [other for other in me.held if other is not lock and other.owner is me and other.mine()]
-        if held and ordered and not is_known(held, lock) and not lock.again():
+        held = me.held
+        while held:
+            top = held[-1]
+            if top is not lock and top.owner is me and top.mine():
+                break
+            held.pop()
+        if held and (len(held) > 1 or lock.known_on != held[0].serial):
+            self._taken_on(held, me, lock, frame, ordered)
+        held.append(lock)
+        me.last = lock
+
+    def _taken_on(
+        self, held: list[LockRecord], me: ThreadRecord, lock: LockRecord, frame: FrameType, ordered: bool
+    ) -> None:
+        """Note in which order *lock* was taken, unless that is known; *held* loses what is held no longer."""
+        held[:] = [other for other in held if other is not lock and other.owner is me and other.mine()]
+        if ordered and not is_known(held, lock) and not lock.again():
             for inversion in note_order(held, lock, site_of(frame), me.name):
                 self.inversions.setdefault(inversion.key, inversion)
-        held.append(lock)
-        me.held = held
-        me.last = lock
+        if is_known(held, lock):
+            lock.known_on = held[0].serial
 
     def tell_wait(
         self, me: ThreadRecord, lock: LockRecord, site: Site, *, endless: bool, on: ThreadRecord | None
@@ -232,3 +248,4 @@ class Book:
 
 book = Book()
 threads = Threads()
+taken = book.taken

@@ -7,9 +7,11 @@ from collections.abc import Callable
 from operator import attrgetter
 from typing import Any
 
-from pytest_rlstability.locks.book import LockRecord
+from pytest_rlstability.locks.book import LockRecord, taken, threads
 from pytest_rlstability.locks.names import site_of
-from pytest_rlstability.locks.tracked import acquiring, make_record, wait_for
+from pytest_rlstability.locks.tracked import Acquire, contend, make_record, wait_for
+
+_getframe = sys._getframe
 
 
 def track(replace: Callable[[Any, str, Any], None]) -> None:
@@ -37,26 +39,32 @@ def _follow(semaphore: Any, *, recursive: bool) -> None:
     again = (lambda: bool(inner._count() > 1)) if recursive else bool
     record = make_record(type(semaphore).__name__, inner._is_mine, again=again, here=lambda: bool(inner._count()))
 
-    def bare(blocking: bool = True, timeout: float | None = None) -> bool:
-        return bool(inner.acquire(blocking, None if timeout is None or timeout < 0 else timeout))
+    def waited(blocking: bool, timeout: float) -> bool:
+        return bool(inner.acquire(blocking, None if timeout < 0 else timeout))
 
-    semaphore.acquire = _single(record, bare) if inner.maxvalue == 1 else _counting(record, bare)
+    single = inner.maxvalue == 1
+    semaphore.acquire = (_single if single else _counting)(record, inner.acquire, waited)
 
 
-def _single(record: LockRecord, bare: Callable[..., bool]) -> Callable[..., bool]:
+def _single(lock: LockRecord, bare: Any, waited: Acquire) -> Callable[..., bool]:
     """``acquire`` of a lock, under the names that multiprocessing gives its arguments."""
-    take = acquiring(record, bare)
 
     def acquire(block: bool = True, timeout: float | None = None) -> bool:
-        got = take(block, -1 if timeout is None else max(timeout, 0.0))
-        if got:
-            record.code, record.at = site_of(sys._getframe(1))
-        return got
+        frame = _getframe(1)
+        if bare(False):
+            me = threads.me
+            if me.last is not lock:
+                taken(me, lock, frame, block and timeout is None)
+            lock.owner = me
+            lock.code = frame.f_code
+            lock.at = frame.f_lasti
+            return True
+        return block and contend(lock, waited, -1 if timeout is None else max(timeout, 0.0), frame)
 
     return acquire
 
 
-def _counting(record: LockRecord, bare: Callable[..., bool]) -> Callable[..., bool]:
+def _counting(record: LockRecord, bare: Any, waited: Acquire) -> Callable[..., bool]:
     """``acquire`` of a semaphore that many may hold: it has no one owner, and no place in the order of locks."""
 
     def acquire(block: bool = True, timeout: float | None = None) -> bool:
@@ -64,6 +72,6 @@ def _counting(record: LockRecord, bare: Callable[..., bool]) -> Callable[..., bo
             return True
         if not block or (timeout is not None and timeout <= 0):
             return False
-        return wait_for(record, bare, -1 if timeout is None else timeout, site_of(sys._getframe(1)), None)
+        return wait_for(record, waited, -1 if timeout is None else timeout, site_of(_getframe(1)), None)
 
     return acquire

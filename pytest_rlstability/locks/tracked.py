@@ -13,11 +13,12 @@ import sys
 import threading
 import weakref
 from collections.abc import Callable
+from operator import attrgetter
 from time import perf_counter
 from types import FrameType
 from typing import Any
 
-from pytest_rlstability.locks.book import LockRecord, Site, ThreadEnd, ThreadRecord, Waiting, book, threads
+from pytest_rlstability.locks.book import LockRecord, Site, ThreadEnd, ThreadRecord, Waiting, book, taken, threads
 from pytest_rlstability.locks.names import assigned_name, place_text, site_of, users_frame
 
 _NOTICE = 0.2
@@ -77,13 +78,13 @@ def _wait_long(
         book.tell_done(me)
 
 
-def _contend(lock: LockRecord, acquire: Acquire, timeout: float, frame: FrameType) -> bool:
+def contend(lock: LockRecord, acquire: Acquire, timeout: float, frame: FrameType) -> bool:
     """The lock is taken: wait for it, and note that it is ours then."""
     site = site_of(frame)
     if not wait_for(lock, acquire, timeout, site, lock.holder):
         return False
     me = threads.me
-    book.taken(me, lock, frame, ordered=timeout < 0)
+    taken(me, lock, frame, timeout < 0)
     lock.owner, (lock.code, lock.at) = me, site
     return True
 
@@ -151,12 +152,12 @@ def entering(lock: LockRecord, bare: Any) -> Callable[[], bool]:
             frame = _getframe(1)
             me = threads.me
             if me.last is not lock:
-                book.taken(me, lock, frame, ordered=True)
+                taken(me, lock, frame, True)
             lock.owner = me
             lock.code = frame.f_code
             lock.at = frame.f_lasti
             return True
-        return _contend(lock, bare, -1, _getframe(1))
+        return contend(lock, bare, -1, _getframe(1))
 
     return enter
 
@@ -169,15 +170,15 @@ def acquiring(lock: LockRecord, bare: Any) -> Callable[..., bool]:
         if bare(False):
             me = threads.me
             if me.last is not lock:
-                book.taken(me, lock, frame, ordered=blocking and timeout in _ENDLESS)
+                taken(me, lock, frame, blocking and timeout in _ENDLESS)
             lock.owner = me
             lock.code = frame.f_code
             lock.at = frame.f_lasti
             return True
         if blocking and timeout in _ENDLESS:
-            return _contend(lock, bare, -1, frame)
+            return contend(lock, bare, -1, frame)
         if blocking and timeout is not None and 0 <= timeout <= threading.TIMEOUT_MAX:
-            return _contend(lock, bare, timeout, frame)
+            return contend(lock, bare, timeout, frame)
         return bool(bare(blocking, timeout))  # it fails, or raises what it has to
 
     return acquire
@@ -222,6 +223,10 @@ class TrackedRLock(_Wrapper):
 class TrackedCondition(threading.Condition):
     """A ``threading.Condition`` whose waiting threads others can see; events, queues, semaphores and barriers
     are made of it."""
+
+    # not through a function of threading's: who takes it is the line with the ``with``
+    __enter__ = property(attrgetter("_lock.__enter__"))
+    __exit__ = property(attrgetter("_lock.__exit__"))
 
     def __init__(self, lock: Any = None) -> None:
         super().__init__(lock)

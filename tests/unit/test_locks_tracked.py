@@ -12,11 +12,14 @@ import sys
 import threading
 import weakref
 from collections.abc import Iterator
+from random import Random
 
 import pytest
 
 from pytest_rlstability.locks.book import Book
+from pytest_rlstability.locks.book import threads as records
 from pytest_rlstability.locks.patch import install, uninstall
+from pytest_rlstability.locks.tracked import TrackedRLock
 from pytest_rlstability.locks.waits import Waits
 from pytest_rlstability.locks.watch import LockWatch
 
@@ -114,6 +117,36 @@ def test_condition(book: Book, make) -> None:
         assert condition.wait_for(lambda: seen, timeout=20)
     with pytest.raises(RuntimeError):
         condition.wait()
+
+
+def test_whoever_takes_a_condition_is_the_line_with_the_with(book: Book) -> None:
+    condition = threading.Condition()
+    with condition:
+        (taken,) = records.me.holding()
+        assert taken.taken_at.startswith("test_locks_tracked.py:")
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_what_a_thread_holds_is_known_in_whatever_order_it_lets_go(book: Book, seed: int) -> None:
+    chance = Random(seed)
+    locks = [make() for make in (threading.Lock, threading.Lock, threading.RLock, threading.RLock)]
+    held: list[object] = []
+    for _ in range(200):
+        lock = chance.choice(locks)
+        if chance.random() < 0.5 and (lock not in held or isinstance(lock, TrackedRLock)):
+            lock.acquire()
+            held.append(lock)
+        elif lock in held:
+            lock.release()
+            held.remove(lock)
+        if lock not in held and chance.random() < 0.3:
+            other = threading.Thread(target=lambda lock=lock: lock.__enter__() and lock.__exit__(None, None, None))
+            other.start()
+            other.join()
+        wrappers = {id(record.wrapper()) for record in records.me.holding()}
+        assert wrappers == {id(lock) for lock in held}
+    while held:
+        held.pop().release()  # type: ignore[attr-defined]
 
 
 def test_reentrant_condition_gives_its_lock_back(book: Book) -> None:
