@@ -58,6 +58,7 @@ class Run:
     dead_workers: list[Record] = field(default_factory=list)
     left_behind: list[str] = field(default_factory=list)
     suite_properties: list[tuple[str, str]] = field(default_factory=list)
+    junit_attributes: dict[str, str] = field(default_factory=dict)
     phase: str = "start"
     phase_start: float = 0.0
     lap: int = 0
@@ -111,8 +112,9 @@ class Run:
             self.dead_workers = record["workers"]
         elif kind == "leftovers":
             self.left_behind = record["what"]
-        elif kind == "suite-properties":
-            self.suite_properties += [(name, value) for name, value in record["pairs"]]
+        elif kind == "junit":
+            self.suite_properties += [(name, value) for name, value in record["suite"]]
+            self.junit_attributes.update(record["attributes"])
         elif kind == "stop":
             self.stop = record
         elif kind == "interrupt":

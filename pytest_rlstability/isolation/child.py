@@ -16,6 +16,7 @@ from os import _exit, getpid  # bound here: a test may replace them
 from pathlib import Path
 
 import pytest
+from _pytest.junitxml import xml_key
 
 from pytest_rlstability.beacon import Beacon, enter_test_process, install_beacon
 from pytest_rlstability.isolation import faults, workers
@@ -26,7 +27,7 @@ from pytest_rlstability.isolation.farewell import check_exit, drop_references
 from pytest_rlstability.isolation.output import Output, output_paths
 from pytest_rlstability.isolation.reporter import Reporter, silence_other_reporters
 from pytest_rlstability.isolation.seeds import Seeds
-from pytest_rlstability.isolation.wire import Address, Record, Wire, connect
+from pytest_rlstability.isolation.wire import UNHEARD, Address, Record, Wire, connect
 from pytest_rlstability.leaks.leftovers import Leftovers
 from pytest_rlstability.options import use_seed
 
@@ -81,9 +82,13 @@ class Child:
         self._board = Board(directory)
         self._output = Output(session.config)
         self._reporter = Reporter(session.config, directory)
+        self._junit = session.config.stash.get(xml_key, None)
         enter_test_process(session.config)
         silence_other_reporters(session)
         session.config.pluginmanager.register(self._reporter, "rlstability-reporter")
+        if self._junit is not None:  # what is in it now is of tests before, and told
+            self._junit.global_properties.clear()
+            self._junit.node_reporters.clear()
         workers.remember_ends()
         self._faults = faults.Faults(hold=hold)
         faults.follow_forks(directory, self._cut_off)
@@ -169,7 +174,7 @@ class Child:
             self._break_off({"kind": "interrupt"})
         except BaseException:
             self._break_off({"kind": "fault", "traceback": traceback.format_exc()})
-        self._send_suite_properties(item.config)
+        self._send_junit()
         return self._reporter.all_passed
 
     def _break_off(self, record: Record) -> None:
@@ -184,13 +189,16 @@ class Child:
         except BaseException:
             traceback.print_exc()
 
-    def _send_suite_properties(self, config: pytest.Config) -> None:
-        from _pytest.junitxml import xml_key
-
-        log = config.stash.get(xml_key, None)
-        if log is not None and log.global_properties:
-            self._wire.send({"kind": "suite-properties", "pairs": log.global_properties})
-            log.global_properties.clear()
+    def _send_junit(self) -> None:
+        """What the test has told pytest's JUnit log, which is this process's copy of it."""
+        log = self._junit
+        if log is None:
+            return
+        attributes = {name: value for case in log.node_reporters.values() for name, value in case.attrs.items()}
+        if log.global_properties or attributes:
+            self._wire.send({"kind": "junit", "suite": log.global_properties, "attributes": attributes})
+        log.global_properties.clear()
+        log.node_reporters.clear()
 
     def _take_leave(self, item: pytest.Item, before: Leftovers, *, exit_check: bool) -> None:
         self._slot.enter("exit")
@@ -203,7 +211,8 @@ class Child:
         for stream in (sys.stdout, sys.stderr):
             if stream is not None and not stream.closed:
                 stream.flush()
-        self._wire.send({"kind": "clean"})
+        if not self._wire.send({"kind": "clean"}):
+            _exit(UNHEARD)
 
     def _tell_leftovers(self, before: Leftovers) -> None:
         if left := before.since():

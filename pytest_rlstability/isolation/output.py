@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pytest
@@ -48,16 +48,20 @@ class Output:
 
 @contextmanager
 def capturing(config: pytest.Config) -> Iterator[None]:
-    """Capture what is written outside pytest's own phases."""
+    """Capture what is written outside pytest's own phases, unless the test has closed what it would go to."""
     manager = config.pluginmanager.getplugin("capturemanager")
-    if manager is None:
-        yield
-        return
-    manager.resume_global_capture()
+    closed = (OSError, ValueError)
+    try:
+        if manager is not None:
+            manager.resume_global_capture()
+    except closed:
+        manager = None
     try:
         yield
     finally:
-        manager.suspend_global_capture()
+        if manager is not None:
+            with suppress(*closed):
+                manager.suspend_global_capture()
 
 
 def shorten(text: str) -> str:

@@ -30,7 +30,10 @@ class FreshSession:
         self._work = work
 
     def pytest_collection(self, session: Any) -> bool:
-        session.perform_collect([self._path])
+        # pytest takes a bracket in a path for a parameter's: let it be in the part that leads here
+        bracket = "[" in self._path
+        path = os.path.relpath(self._path, session.config.invocation_params.dir) if bracket else self._path
+        session.perform_collect([path])
         return True
 
     def pytest_runtestloop(self, session: Any) -> bool:

@@ -17,6 +17,8 @@ from typing import Any
 
 Record = dict[str, Any]
 Address = str | tuple[str, int]
+UNHEARD = 71
+"""What a test's process exits with whose last words nobody could hear: the test closed its connection."""
 
 
 class Wire:

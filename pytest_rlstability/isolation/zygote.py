@@ -111,7 +111,11 @@ class _Zygote:
         self._child.attach(link)
         if self._collecting:
             gc.enable()
-        self._child.work(lambda index: self._session.items[int(str(index))])
+        try:
+            self._child.work(lambda index: self._session.items[int(str(index))])
+        except BaseException:
+            link.wire.send({"kind": "fault", "traceback": traceback.format_exc()})
+            raise
         self._footprint.learn()
 
 

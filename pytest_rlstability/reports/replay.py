@@ -138,16 +138,21 @@ def _copy_passed(report: pytest.TestReport, when: str) -> pytest.TestReport:
 def _replay_side_effects(item: pytest.Item, run: Run) -> None:
     for record in run.warnings:
         _record_warning(item, revive_warning(record), record["when"], record["nodeid"])
-    if run.suite_properties:
-        from _pytest.junitxml import xml_key
-
-        log = item.config.stash.get(xml_key, None)
-        for name, value in run.suite_properties:
-            if log is not None:
-                log.add_global_property(name, value)
+    if run.suite_properties or run.junit_attributes:
+        _replay_junit(item, run)
     if run.exit is not None and run.exit.leftovers:
         left = ", ".join(run.exit.leftovers)
         warn(item, f"{item.nodeid} left processes running, now ended: {left}")
+
+
+def _replay_junit(item: pytest.Item, run: Run) -> None:
+    from _pytest.junitxml import xml_key
+
+    log = item.config.stash.get(xml_key, None)
+    if log is not None:
+        for name, value in run.suite_properties:
+            log.add_global_property(name, value)
+        log.node_reporter(getattr(item, "id", item.nodeid)).attrs.update(run.junit_attributes)
 
 
 def warn(item: pytest.Item, text: str) -> None:

@@ -9,6 +9,7 @@ from pytest_rlstability.events import Fact, Section, Verdict
 from pytest_rlstability.evidence.stacks import Frame, StackDump, parse_dump
 from pytest_rlstability.facts import Record, Run
 from pytest_rlstability.isolation.kernel import signal_name
+from pytest_rlstability.isolation.wire import UNHEARD
 from pytest_rlstability.units import format_size
 
 PHASE_WORDS = {
@@ -155,6 +156,8 @@ def _cause(run: Run, dump: StackDump) -> str:
         return _status_name(run)
     if run.done and run.clean:
         return f"exit code {status}"
+    if status == UNHEARD and not run.done:
+        return "closed the descriptors that its reports go through, noticed"
     return f"ended itself with exit code {status}"
 
 

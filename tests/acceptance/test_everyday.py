@@ -169,6 +169,19 @@ def counts(text: str) -> str:
     return text.strip().splitlines()[-1].split(" in ")[0].strip("= ")
 
 
+def test_attributes_for_junit(run_pytest):
+    source = """
+    def test_it(record_xml_attribute, record_testsuite_property):
+        record_xml_attribute("story", "walker")
+        record_testsuite_property("suite", "wide")
+    """
+    outcome = run_pytest(source)
+    assert outcome.tests == {"test_it": "passed"}
+    written = (run_pytest.path / "junit.xml").read_text()
+    assert 'story="walker"' in written
+    assert '<property name="suite" value="wide"' in written
+
+
 @pytest.mark.slow
 def test_outcomes_are_the_same_as_without_us(run_pytest):
     if not hasattr(pytest, "Subtests"):

@@ -152,6 +152,24 @@ def test_odd_children(run_pytest):
     assert "test_new_session_leader left processes running" in outcome.text
 
 
+@pytest.mark.parametrize("backend", ["zygote", "spawn"])
+def test_a_test_that_closes_more_than_its_own(run_pytest, backend):
+    outcome = run_pytest(
+        """
+        import os, sys
+        def test_every_descriptor(): os.closerange(3, 500)
+        def test_its_stdout(): sys.stdout.close()
+        def test_next_is_fine(): pass
+        """,
+        f"--rl-backend={backend}",
+    )
+    assert set(outcome.tests) == {"test_every_descriptor", "test_its_stdout", "test_next_is_fine"}
+    assert outcome.tests["test_next_is_fine"] == "passed"
+    message = "CRASH: closed the descriptors that its reports go through, noticed at exit"
+    assert outcome.messages["test_every_descriptor"].startswith(message), outcome.text
+    assert "I/O operation on closed file" in outcome.messages["test_its_stdout"], outcome.text
+
+
 @pytest.mark.slow
 def test_a_stopped_process_is_ended(run_pytest):
     outcome = run_pytest(
@@ -198,6 +216,32 @@ def test_a_fault_of_ours_is_an_error_that_says_so(run_pytest):
     assert outcome.tests == {"test_a": "error", "test_b": "error"}
     assert "rl-stability internal error" in outcome.text
     assert "ZeroDivisionError: in the plugin" in outcome.text
+
+
+def test_a_fault_of_ours_in_the_tests_process_is_one_too(run_pytest):
+    run_pytest.write(
+        "conftest.py",
+        """
+        from pytest_rlstability.isolation import child
+
+        def broken(*args, **keywords):
+            raise ZeroDivisionError("in the plugin")
+        child.check_exit = broken
+        """,
+    )
+    outcome = run_pytest("def test_a(): pass\ndef test_b(): pass\n")
+    assert outcome.tests == {"test_a": "error", "test_b": "error"}, outcome.text
+    assert "rl-stability internal error" in outcome.text
+    assert "ZeroDivisionError: in the plugin" in outcome.text
+
+
+def test_a_bracket_in_the_directorys_name(run_pytest, monkeypatch):
+    place = run_pytest.path / "runs[1]"
+    place.mkdir()
+    monkeypatch.chdir(place)
+    run_pytest.write("runs[1]/test_it.py", PASS)
+    outcome = run_pytest.run("--rl-stability", "--rl-backend=spawn", "test_it.py", on=False)
+    assert outcome.tests == {"test_it": "passed"}, outcome.text
 
 
 def test_a_test_that_cannot_be_found_again_is_our_error(run_pytest):
