@@ -100,6 +100,21 @@ class Supervisor:
         self._hub.wait_until(lambda: all(job.process.exit is not None for job in jobs), _INTERRUPT_GRACE)
 
     def _has_ended(self, job: Job) -> bool:
+        if self._is_done(job):
+            return True
+        due = [watch for watch in job.watches if watch.due <= time.monotonic()]
+        if due:
+            self._hub.pump(0)  # we may have been kept ourselves: what the test has said meanwhile comes first
+            if self._is_done(job):
+                return True
+        for watch in due:
+            if (killed := watch.look(job.process)) is not None:
+                self._end(job.nursery, job.process, job.run, killed)
+                return True
+        return False
+
+    def _is_done(self, job: Job) -> bool:
+        """Whether the test has come to an end, by all that was heard of it."""
         process, run = job.process, job.run
         self._hear(process, run)
         if process.exit is not None or _has_gone_on(run):
@@ -107,13 +122,7 @@ class Supervisor:
         self._hub.listen_to(process)
         if process.fault:
             self._take_crash(job.nursery, process, run)
-            return True
-        now = time.monotonic()
-        for watch in job.watches:
-            if watch.due <= now and (killed := watch.look(process)) is not None:
-                self._end(job.nursery, process, run, killed)
-                return True
-        return False
+        return bool(process.fault)
 
     def _hear(self, process: TestProcess, run: Run) -> None:
         slot = process.slot

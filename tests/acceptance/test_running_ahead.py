@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -82,3 +85,23 @@ def test_output_that_goes_straight_to_the_terminal_stays_in_order(run_pytest, ar
     outcome = run_pytest(source, "-s", "-v", *arguments)
     words = [word for line in outcome.text.splitlines() for word in ("said by", "PASSED") if word in line]
     assert words == ["said by", "PASSED"] * 6
+
+
+def test_a_terminal_that_does_not_take_our_words_is_no_standstill_of_the_tests(run_pytest):
+    run_pytest.write(
+        "test_it.py",
+        """
+        import pytest
+
+        @pytest.mark.parametrize("number", range(400), ids=lambda number: f"{number:0200}")
+        def test_quick(number): pass
+        """,
+    )
+    command = [sys.executable, "-m", "pytest", "-v", "-p", "no:cacheprovider", "--rl-stability", "--rl-group=module"]
+    with subprocess.Popen(
+        [*command, "--timeout=1"], cwd=run_pytest.path, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
+    ) as process:
+        assert process.stdout is not None
+        time.sleep(8)  # the pipe is full long before the last test, and stays so for longer than any limit
+        text = process.stdout.read()
+    assert "400 passed" in text, text[-3000:]
