@@ -13,7 +13,9 @@ import pytest
 
 from pytest_rlstability.evidence.machine import kernel_kills
 from pytest_rlstability.evidence.native import native_stack
+from pytest_rlstability.evidence.processes import members_of
 from pytest_rlstability.facts import Exit, Killed, Run
+from pytest_rlstability.isolation import sockets
 from pytest_rlstability.isolation.faults import STACKS_SIGNAL
 from pytest_rlstability.isolation.hub import Hub, TestProcess
 from pytest_rlstability.isolation.nursery import Nursery
@@ -163,9 +165,11 @@ class Supervisor:
             patience, size = _QUIET, len(process.fault)
 
     def _bring_to_end(self, nursery: Nursery, process: TestProcess, run: Run) -> None:
+        left = sockets.socket_directories(members_of(process.pid, self._hub.pids()))
         nursery.end(process)
         if not self._hub.wait_until(lambda: process.exit is not None, _END_LIMIT):
             process.exit = Exit(None)
+        sockets.remove(left)
         self._hear(process, run)
 
     def _killed_by_kernel(self, exit: Exit) -> bool:

@@ -5,8 +5,9 @@ from __future__ import annotations
 import os
 import threading
 
+from pytest_rlstability.evidence.processes import is_helper
 from pytest_rlstability.leaks.segments import own_segments
-from pytest_rlstability.signals.proc import read_link
+from pytest_rlstability.signals.proc import links_of, read_link
 from pytest_rlstability.signals.processes import command_of, find_descendants, has_children
 from pytest_rlstability.signals.shared_memory import DIRECTORY as SHARED_MEMORY
 
@@ -29,17 +30,24 @@ class Leftovers:
 
     def since(self) -> list[str]:
         """What there is now and was not then."""
-        return [*self._new_descriptors(), *self._new_threads(), *self._new_children(), *self._new_segments()]
+        children = _children() - self._children
+        helpers = {pid for pid in children if is_helper(pid)}
+        return [
+            *self._new_descriptors(helpers),
+            *self._new_threads(),
+            *(f"process {pid}: {command_of(pid)}" for pid in sorted(children - helpers)),
+            *self._new_segments(),
+        ]
 
-    def _new_descriptors(self) -> list[str]:
+    def _new_descriptors(self, helpers: set[int]) -> list[str]:
+        """Not those that lead to *helpers*: they stay as long as the process does, as multiprocessing means them to."""
         new = sorted(_descriptors() - self._descriptors, key=int)
-        return [f"descriptor {name} -> {read_link(f'{_DESCRIPTORS}/{name}')}" for name in new]
+        targets = {name: read_link(f"{_DESCRIPTORS}/{name}") for name in new}
+        theirs = {target for pid in helpers for target in links_of(pid) if target.startswith(("pipe:", "socket:"))}
+        return [f"descriptor {name} -> {target}" for name, target in targets.items() if target not in theirs]
 
     def _new_threads(self) -> list[str]:
         return [f"thread {thread.name}" for thread in threading.enumerate() if thread not in self._threads]
-
-    def _new_children(self) -> list[str]:
-        return [f"process {pid}: {command_of(pid)}" for pid in sorted(_children() - self._children)]
 
     def _new_segments(self) -> list[str]:
         new = _names(SHARED_MEMORY) - self._segments

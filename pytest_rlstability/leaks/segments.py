@@ -6,7 +6,7 @@ import os
 import re
 from collections.abc import Collection, Iterable
 
-from pytest_rlstability.signals.proc import read_bytes, read_link
+from pytest_rlstability.signals.proc import links_of, read_bytes
 from pytest_rlstability.signals.processes import find_descendants, has_children, parents_and_states
 
 
@@ -32,18 +32,11 @@ def held_by(pids: Iterable[int], directory: str, names: Collection[str]) -> set[
     """Those of *names* that a process of *pids* has mapped or open."""
     held: set[str] = set()
     for pid in pids:
-        targets = {read_link(f"/proc/{pid}/fd/{number}") for number in _open_descriptors(pid)}
+        targets = links_of(pid)
         maps = read_bytes(f"/proc/{pid}/maps").decode(errors="replace")
         targets.update(line.split(maxsplit=5)[-1] for line in maps.splitlines() if directory in line)
         held.update(name for name in names if f"{directory}/{name}" in targets)
     return held
-
-
-def _open_descriptors(pid: int) -> list[str]:
-    try:
-        return os.listdir(f"/proc/{pid}/fd")
-    except OSError:
-        return []
 
 
 def _has_number(name: str, number: int) -> bool:

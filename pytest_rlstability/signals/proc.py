@@ -49,3 +49,12 @@ def read_bytes(path: str) -> bytes:
             return file.read()
     except OSError:
         return b""
+
+
+def links_of(pid: int) -> set[str]:
+    """What the descriptors of a process lead to."""
+    directory = f"/proc/{pid}/fd"
+    try:
+        return {read_link(f"{directory}/{number}") for number in os.listdir(directory)}
+    except OSError:
+        return set()

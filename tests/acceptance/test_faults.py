@@ -170,6 +170,31 @@ def test_a_test_that_closes_more_than_its_own(run_pytest, backend):
     assert "I/O operation on closed file" in outcome.messages["test_its_stdout"], outcome.text
 
 
+def test_a_crash_beside_workers_of_a_fork_server_leaves_no_directory(run_pytest):
+    """Which the fixture sees to: multiprocessing removes it at exit, and there was none."""
+    outcome = run_pytest(
+        """
+        import multiprocessing, os
+
+        def started():
+            context = multiprocessing.get_context("forkserver")
+            worker = context.Process(target=os.getpid)
+            worker.start()
+            worker.join()
+            return multiprocessing.Manager()
+
+        def test_crashes():
+            manager = started()
+            os.abort()
+
+        def test_ends(): started().shutdown()
+        """,
+    )
+    assert outcome.tests == {"test_crashes": "failed", "test_ends": "passed"}, outcome.text
+    assert outcome.messages["test_crashes"].startswith("CRASH: SIGABRT")
+    assert "left behind" not in outcome.text
+
+
 @pytest.mark.slow
 def test_a_stopped_process_is_ended(run_pytest):
     outcome = run_pytest(

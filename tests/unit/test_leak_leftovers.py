@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import multiprocessing
 import os
 import subprocess
 import sys
@@ -72,3 +73,17 @@ def test_shared_memory_is_told_by_its_name() -> None:
     finally:
         segment.close()
         segment.unlink()
+
+
+def test_what_multiprocessing_keeps_for_itself_is_not_left_by_the_test() -> None:
+    before = Leftovers()
+    context = multiprocessing.get_context("forkserver")
+    worker = context.Process(target=int)
+    worker.start()
+    worker.join()
+    worker.close()
+    descriptor = os.open(os.devnull, os.O_RDONLY)
+    try:
+        assert before.since() == [f"descriptor {descriptor} -> /dev/null"]
+    finally:
+        os.close(descriptor)
