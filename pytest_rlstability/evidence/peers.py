@@ -14,6 +14,8 @@ from pytest_rlstability.isolation.kernel import command_of
 
 _SLEEPS = ("nanosleep", "clock_nanosleep")
 _MULTIPLEXERS = ("poll", "ppoll", "select", "pselect6", "epoll_wait", "epoll_pwait", "epoll_pwait2")
+_FILE_LOCKS = ("flock", "fcntl")
+_OPENS = ("open", "openat")
 _STOPPED = "is stopped by a signal"
 _COMMAND_LENGTH = 60
 _MOST_HOLDERS = 3
@@ -28,6 +30,8 @@ def describe_wait(thread: ThreadState, tree: Iterable[int]) -> str:
     if thread.descriptor is None:
         return _doing(thread)
     target = descriptor_target(thread.pid, thread.descriptor)
+    if thread.call in _FILE_LOCKS:
+        return f"waits for a lock on {target}{_lock_holder(thread.pid, thread.descriptor, tree)}"
     return f"in {thread.call} on {target}{_other_end(thread.pid, thread.descriptor, target, tree)}"
 
 
@@ -77,6 +81,8 @@ def _doing(thread: ThreadState) -> str:
         return "waits for a child process to end"
     if thread.call in _SLEEPS:
         return "sleeps"
+    if thread.call in _OPENS:
+        return "opens a file that does not open: a named pipe, and nobody has opened its other end"
     if thread.call in _MULTIPLEXERS:
         return "waits for input or output" + ("" if thread.endless else ", with a timeout")
     if thread.descriptor is not None:
@@ -105,6 +111,20 @@ def _other_end(pid: int, descriptor: int, target: str, tree: Iterable[int]) -> s
         peer = unix_peer(int(target[8:-1]))
         return _holders(pid, f"socket:[{peer}]", tree) if peer else _internet_peer(pid, descriptor)
     return ""
+
+
+def _lock_holder(pid: int, descriptor: int, tree: Iterable[int]) -> str:
+    """Who has the lock on a file: the kernel lists them by the file's device and inode."""
+    try:
+        file = os.stat(f"/proc/{pid}/fd/{descriptor}")
+        with open("/proc/locks") as locks:
+            lines = [line.split() for line in locks]
+    except OSError:
+        return ""
+    name = f"{os.major(file.st_dev):02x}:{os.minor(file.st_dev):02x}:{file.st_ino}"
+    holders = [int(fields[4]) for fields in lines if fields[1] != "->" and fields[5] == name and fields[4] != "-1"]
+    words = [f"{process_name(holder, next(iter(tree), None))}, which {_what(holder)}" for holder in holders]
+    return f", held by {' and '.join(words[:_MOST_HOLDERS])}" if words else ""
 
 
 def _holders(pid: int, target: str, tree: Iterable[int]) -> str:

@@ -20,14 +20,14 @@ _NUMBERS = {
         44: "sendto", 45: "recvfrom", 46: "sendmsg", 47: "recvmsg", 61: "wait4", 202: "futex", 230: "clock_nanosleep",
         232: "epoll_wait", 247: "waitid", 270: "pselect6", 271: "ppoll", 281: "epoll_pwait", 288: "accept4",
         72: "fcntl", 73: "flock", 128: "rt_sigtimedwait", 130: "rt_sigsuspend", 19: "readv", 20: "writev", 16: "ioctl",
-        441: "epoll_pwait2", 449: "futex_waitv",
+        441: "epoll_pwait2", 449: "futex_waitv", 2: "open", 257: "openat",
     },
     "aarch64": {
         63: "read", 64: "write", 73: "ppoll", 72: "pselect6", 101: "nanosleep", 203: "connect", 202: "accept",
         206: "sendto", 207: "recvfrom", 211: "sendmsg", 212: "recvmsg", 260: "wait4", 98: "futex",
         115: "clock_nanosleep", 22: "epoll_pwait", 95: "waitid", 242: "accept4", 25: "fcntl", 32: "flock",
         137: "rt_sigtimedwait", 133: "rt_sigsuspend", 65: "readv", 66: "writev", 29: "ioctl", 441: "epoll_pwait2",
-        449: "futex_waitv",
+        449: "futex_waitv", 56: "openat",
     },
 }  # fmt: skip
 _SYSCALLS = _NUMBERS.get(platform.machine(), {})

@@ -203,6 +203,21 @@ BLOCKED = """
 
     def test_sleeps_too_long():
         time.sleep(308)
+
+    def test_lock_on_a_file(tmp_path):
+        import fcntl
+        code = (
+            "import fcntl, sys, time; file = open(sys.argv[1], 'w'); fcntl.flock(file, fcntl.LOCK_EX); "
+            "print(flush=True); time.sleep(310)"
+        )
+        holder = subprocess.Popen([sys.executable, "-c", code, str(tmp_path / "m.lock")], stdout=subprocess.PIPE)
+        holder.stdout.readline()
+        with open(tmp_path / "m.lock", "w") as file:
+            fcntl.flock(file, fcntl.LOCK_EX)
+
+    def test_named_pipe_that_nobody_writes_to(tmp_path):
+        os.mkfifo(tmp_path / "commands")
+        open(tmp_path / "commands").read()
 """
 
 BLOCKED_WORDS = {
@@ -210,6 +225,8 @@ BLOCKED_WORDS = {
     "test_full_pipe": ["in write on pipe:[", "(sleep 304), which sleeps"],
     "test_silent_server": ["(peer 127.0.0.1:", "served by pid ", "which sleeps"],
     "test_socket_pair_with_a_worker": ["in read on socket:[", "(forked from the test), which sleeps", "Worker stacks:"],
+    "test_lock_on_a_file": ["waits for a lock on /", "m.lock, held by pid ", "which sleeps"],
+    "test_named_pipe_that_nobody_writes_to": ["a named pipe, and nobody has opened its other end"],
     "test_asyncio_future_never_set": ["waits for input or output on socket:["],
     "test_silent_server_beside_a_ticking_loop": ["MainThread: S, in recvfrom on socket:["],
     "test_pipe_of_a_sleeping_child_beside_a_ticking_loop": ["in read on pipe:[", "(sleep 309), which sleeps"],
