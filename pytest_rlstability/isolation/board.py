@@ -12,6 +12,8 @@ _CELLS = 8
 _SLOT_BYTES = _CELLS * 8
 _BEATS, _LAP, _PHASE, _PHASE_START, _BEATS_AT_REST, _ALARM = range(6)
 _FOR_EVER = (1 << 64) - 1
+_ANSWER = 500_000_000
+"""Nanoseconds that an alarm's handler has to begin."""
 
 PHASES = ("start", "setup", "call", "teardown", "exit")
 
@@ -64,9 +66,9 @@ class Slot:
         self._cells[_ALARM] = _FOR_EVER if seconds and again else min(until, _FOR_EVER)
 
     def expects_alarm(self, otherwise: bool) -> bool:
-        """Whether an alarm of the test's own is still to come; *otherwise* if it never set one."""
+        """Whether an alarm of the test's own is still to come, or to be answered; *otherwise* if it never set one."""
         until = self._cells[_ALARM]
-        return until > time.monotonic_ns() if until else otherwise
+        return until + _ANSWER > time.monotonic_ns() if until else otherwise
 
     @property
     def beats(self) -> int:

@@ -22,7 +22,7 @@ from pytest_rlstability.isolation.hub import TestProcess
 from pytest_rlstability.locks.cycle import find_cycle, leads_to, waits_text
 from pytest_rlstability.units import format_duration
 from pytest_rlstability.verdicts.stall import classify, is_deadlock, thread_lines
-from pytest_rlstability.verdicts.standstill import Look, Standstill
+from pytest_rlstability.verdicts.standstill import RUNNING, Look, Standstill
 
 INTERVAL = 0.5
 _LONGEST_INTERVAL = 1.5
@@ -106,9 +106,9 @@ class StallWatch:
 
     def _judge(self, process: TestProcess, tree: TreeState) -> Killed | None:
         state = self._state
-        if state.is_over:
+        if state.is_over and not self._is_waking(process):
             return self._standstill(process, tree, max(state.still, state.background))
-        if state.quiet >= DEADLOCK_AFTER and self._certain_deadlock(process, tree):
+        if state.quiet >= DEADLOCK_AFTER and self._certain_deadlock(process, tree) and not self._is_waking(process):
             return self._standstill(process, tree, max(state.still, state.quiet))
         if state.main_still >= DEADLOCK_AFTER and _locked_out(process):
             return self._standstill(process, tree, state.main_still)
@@ -118,6 +118,14 @@ class StallWatch:
         elif state.still == 0:
             self._warned = False
         return None
+
+    def _is_waking(self, process: TestProcess) -> bool:
+        """Whether a thread of a test that has not moved is ready to, and only waits for a processor. That is not seen
+        in what is known of its sleep: it takes a look at every thread as it is now."""
+        if self._state.quiet < 2 * self._interval:
+            return False
+        members = members_of(process.pid, self._strangers())
+        return any(thread.state in RUNNING for thread in look_at_tree(process.pid, members).threads)
 
     def _certain_deadlock(self, process: TestProcess, tree: TreeState) -> bool:
         tree = _without_bystanders(tree, process.bystanders)

@@ -11,7 +11,7 @@ _BACKGROUND_PATIENCE = 3
 metrics thread's, or the work that the main thread waits for. Not so if what it waits for is another process's to do."""
 _STARVED_PATIENCE = 2
 """How many times longer a beating test may be silent on a machine that does not let it run."""
-_RUNNING = ("R", "D")
+RUNNING = ("R", "D")
 """Running, ready to run, or waiting for the disk: on its way, if slowly."""
 
 
@@ -88,7 +88,7 @@ class Standstill:
         self._silent += look.gap
 
     def _has_moved(self, thread: ThreadState) -> bool:
-        return thread.state in _RUNNING or thread.mark not in self._marks
+        return thread.state in RUNNING or thread.mark not in self._marks
 
     def _threads_changed(self, tree: TreeState) -> bool:
         before = {(mark[0], mark[1]) for mark in self._marks}

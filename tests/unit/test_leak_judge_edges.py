@@ -15,8 +15,8 @@ DONE = Evidence(laps=1200, seconds=10.0, budget=20.0, final=True)
 
 
 def drawn(rises: Sequence[float], evidence: Evidence = DONE, rule: Rule = RULE) -> Judgement:
-    """Judge a course of twelve stretches of a hundred laps, each of which adds one of these *rises*; a first sample that
-    lies a trifle higher makes it none that does nothing but step up."""
+    """Judge a course of twelve stretches of a hundred laps, each of which adds one of these *rises*; a first sample
+    that lies a trifle higher makes it none that does nothing but step up."""
     levels = list(accumulate(rises, initial=1000.0))
     laps = list(range(0, 1201, 10))
     values = [levels[lap // 100] + (rises[lap // 100] * (lap % 100) / 100 if lap < 1200 else 0.0) for lap in laps]

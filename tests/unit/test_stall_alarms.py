@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+import time
 from pathlib import Path
 
 import pytest
@@ -38,15 +39,20 @@ def test_an_alarm_is_expected_until_it_is_taken_back(slot: Slot) -> None:
     assert not slot.expects_alarm(otherwise=True)
 
 
-def test_an_alarm_that_went_off_is_not_expected_any_more(slot: Slot) -> None:
-    signal.setitimer(signal.ITIMER_REAL, 1e-9)
+def test_an_alarm_that_went_off_is_not_expected_any_more(slot: Slot, monkeypatch: pytest.MonkeyPatch) -> None:
+    signal.setitimer(signal.ITIMER_REAL, 2.0)
+    now = time.monotonic_ns()
+    monkeypatch.setattr(time, "monotonic_ns", lambda: now + 2_200_000_000)
+    assert slot.expects_alarm(otherwise=False), "its handler may only just begin"
+    monkeypatch.setattr(time, "monotonic_ns", lambda: now + 2_600_000_000)
     assert not slot.expects_alarm(otherwise=True)
 
 
-def test_one_that_goes_off_again_is(slot: Slot) -> None:
+def test_one_that_goes_off_again_is(slot: Slot, monkeypatch: pytest.MonkeyPatch) -> None:
     signal.setitimer(signal.ITIMER_REAL, 1e-9, 5.0)
     assert slot.expects_alarm(otherwise=False)
     signal.setitimer(signal.ITIMER_REAL, 0, 5.0)
+    monkeypatch.setattr(time, "monotonic_ns", lambda: 1_000_000_000)
     assert not slot.expects_alarm(otherwise=True)
 
 
