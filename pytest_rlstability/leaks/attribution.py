@@ -17,7 +17,7 @@ from pytest_rlstability.leaks.growers import Grower
 from pytest_rlstability.leaks.harness import CHUNK_OVERHEAD, LARGEST_BLOCK
 from pytest_rlstability.leaks.lines import Line, LineMeter, show_line, traceback_of, users_line
 from pytest_rlstability.leaks.native import native_tracer
-from pytest_rlstability.leaks.paths import Path, path_to
+from pytest_rlstability.leaks.paths import Path, is_referred_to, path_to
 from pytest_rlstability.signals.registry import GROUPS
 from pytest_rlstability.units import format_size
 
@@ -26,6 +26,7 @@ BLOCKS_OF_AN_ITEM = 32
 """What an item of a container may consist of, where there was no time to trace what it does."""
 FEWEST_TRACED = 3
 NATIVE_RESOLUTION = 24.0
+_OWN_MODULES = ((__package__ or "").partition(".")[0], "_pytest.", "pluggy.")
 ARENA_SHARE = 0.5
 
 
@@ -231,19 +232,19 @@ def _kept_by_line() -> tuple[dict[Line, tuple[int, int]], int]:
 
 
 def _is_own(thing: object) -> bool:
-    """Whether *thing* is ours, or of the exception that ended the laps."""
-    if isinstance(thing, (types.FrameType, types.TracebackType)):
+    """Whether *thing* is ours or pytest's, or of the exception that ended the laps."""
+    if issubclass(type(thing), (types.FrameType, types.TracebackType)):  # not isinstance: see paths
         return True
-    return str(type(thing).__module__).startswith((__package__ or "").partition(".")[0])
+    return str(type(thing).__module__).startswith(_OWN_MODULES)
 
 
 def _newest(container: object) -> object:
     try:
         if isinstance(container, dict):
             return container[next(reversed(container))]
-        return container[-1]  # type: ignore[index]
-    except (TypeError, KeyError, IndexError, StopIteration):
-        return next(iter(container), None) if isinstance(container, set) else None
+        return next(iter(container), None) if isinstance(container, set) else container[-1]  # type: ignore[index]
+    except Exception:  # a subclass's may raise what it likes
+        return None
 
 
 def _holds(grower: Grower, line: Line | None) -> bool:
@@ -280,7 +281,7 @@ def _explain_python(window: Window, finding: Finding, lost: bool) -> None:
         finding.culprit = holder is not None
         if holder:
             parts.append(f"held by {holder}")
-        elif lost:
+        elif lost and not _newborn_is_referred_to(window):
             parts.append("no Python object refers to it: a reference native code lost")
     finding.answer = ", ".join(parts)
     finding.add(
@@ -290,7 +291,8 @@ def _explain_python(window: Window, finding: Finding, lost: bool) -> None:
             for line, size, count in window.lines[:5]
         ],
     )
-    often = [(name, count / window.laps) for name, count in window.births.most_common(5) if count >= window.laps / 20]
+    born = [(name, count / (2 * window.laps)) for name, count in window.births.most_common(5)]
+    often = [(name, rate) for name, rate in born if rate >= 1 / 20]
     finding.add("objects that stayed", [f"{count:8.2f} per lap  {name}" for name, count in often])
 
 
@@ -309,9 +311,19 @@ def _path_of(grower: Grower, window: Window) -> Path | None:
 
 
 def _path_to_newborn(window: Window) -> Path | None:
-    common = window.births.most_common(1)[0][0] if window.births else ""
-    alike = [thing for thing in window.newborn if f"{type(thing).__module__}.{type(thing).__qualname__}" == common]
+    alike = _common_newborn(window)
     return path_to(alike[-1], hidden=[window.newborn, alike]) if alike else None
+
+
+def _newborn_is_referred_to(window: Window) -> bool:
+    alike = _common_newborn(window)
+    return bool(alike) and is_referred_to(alike[-1], hidden=[window.newborn, alike])
+
+
+def _common_newborn(window: Window) -> list[object]:
+    """Those that stayed and are of the type that most of them are."""
+    common = window.births.most_common(1)[0][0] if window.births else ""
+    return [thing for thing in window.newborn if f"{type(thing).__module__}.{type(thing).__qualname__}" == common]
 
 
 def _explain_bounded(check: LeakCheck, window: Window, finding: Finding) -> Generator[int, None, bool]:

@@ -117,11 +117,12 @@ class LineMeter:
         if self._current is not None:
             self._rises[self._current] = self._rises.get(self._current, 0.0) + value - self._value
         self._value = value
-        back = frame.f_back
-        if event == "return" and back is not None and self._users.get(back.f_code.co_filename):
-            self._current = (back.f_code.co_filename, back.f_lineno)
-        elif event == "return":
-            self._current = None
-        else:
-            self._current = (filename, frame.f_lineno)
+        self._current = self._caller(frame) if event == "return" else (filename, frame.f_lineno)
         return self._trace
+
+    def _caller(self, frame: types.FrameType) -> Line | None:
+        """The line of the user's that goes on now, maybe through a library that had called back."""
+        back = frame.f_back
+        while back is not None and not self._users.get(back.f_code.co_filename):
+            back = back.f_back
+        return None if back is None else (back.f_code.co_filename, back.f_lineno)

@@ -14,9 +14,8 @@ from pytest_rlstability.signals.registry import GROUPS
 
 _EXHAUSTED = (errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EAGAIN, errno.ENOSPC)
 
-_STOPPING = ("python", "objects", "malloc")
-_FEW_LAPS = 120
-"""Below this, malloc's growth that nobody holds may be a library that still warms up."""
+_FEW_LAPS = {"python": 40, "objects": 40, "malloc": 120, "mappings": 120}
+"""Below this, growth that nobody holds may be a library that still warms up."""
 _LOOKS = 8
 
 
@@ -88,10 +87,10 @@ def _acquit_bounded(check: LeakCheck, finding: Finding) -> None:
 
 def _acquit_stopped(check: LeakCheck) -> Generator[int, None, None]:
     """What nobody was found to hold may have been a buffer that is full by now: look whether it still grows."""
-    suspects = [entry for entry in check.leaks() if entry.signal.name in _STOPPING]
+    suspects = [entry for entry in check.leaks() if entry.signal.name in _FEW_LAPS]
     laps = int(min(check.measured_laps / 4, check.seconds_left / check.seconds_per_lap))
     if not suspects or laps < max(2 * _LOOKS, check.measured_laps // 16):
-        few = [entry for entry in suspects if entry.signal.name == "malloc" and check.measured_laps < _FEW_LAPS]
+        few = [entry for entry in suspects if check.measured_laps < _FEW_LAPS[entry.signal.name]]
         _acquit(few, "undecided", "grows, but nobody was found to hold it, and there was no time to look again")
         return
     values: list[list[float]] = []

@@ -10,7 +10,9 @@ import time
 import types
 from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import TypeGuard, TypeVar
 
+Kind = TypeVar("Kind")
 _KEY = re.compile(r"^\['(\w+)'\]")
 """How a step through a dict begins, which is an attribute when the dict is an object's own."""
 MOST_HOPS = 12
@@ -40,7 +42,7 @@ class _Node:
 
 
 def path_to(target: object, hidden: Iterable[object] = ()) -> Path | None:
-    """The shortest path from a module, a class, a closure or a local variable to *target*; None when there is none.
+    """The shortest path from a module, a class, a closure or a local variable to *target*; None when none was found.
 
     *hidden* are containers of the caller's own that refer to it. Needs ``gc.unfreeze()``: frozen objects are not
     looked at.
@@ -61,10 +63,18 @@ def path_to(target: object, hidden: Iterable[object] = ()) -> Path | None:
     return None
 
 
+def is_referred_to(target: object, hidden: Iterable[object] = ()) -> bool:
+    """Whether anything but *hidden* refers to *target*, path or no path."""
+    search = _Search([*hidden, target])
+    node = _Node(target, "")
+    return search.root_of(node) is not None or bool(search.one_up([node]))
+
+
 class _Search:
     def __init__(self, hidden: list[object]) -> None:
         self._seen = {id(thing) for thing in hidden} | {id(hidden)}
-        self._locals = _local_variables()
+        self._locals, frames = _local_variables()
+        self._seen |= frames
         self._modules = {
             id(vars(module)): name for name, module in list(sys.modules.items()) if isinstance(module, types.ModuleType)
         }
@@ -73,15 +83,15 @@ class _Search:
         thing = node.thing
         if id(thing) in self._modules:
             return None  # its steps would lack the variable's name: see _up
-        if isinstance(thing, types.FunctionType) and node.variable:
+        if _is(thing, types.FunctionType) and node.variable:
             return _function_root(thing, node)
         if id(thing) in self._locals:
             return Path(self._locals[id(thing)], node.steps)
-        if isinstance(thing, types.ModuleType):
+        if _is(thing, types.ModuleType):
             return Path(thing.__name__, node.steps)
-        if isinstance(thing, type):
+        if _is(thing, type):
             return Path(f"{thing.__module__}.{thing.__qualname__}", node.steps)
-        if isinstance(thing, types.FunctionType):
+        if _is(thing, types.FunctionType):
             return _function_root(thing, node)
         return None
 
@@ -94,7 +104,7 @@ class _Search:
         self._seen.update(id(vars(node)) for node in level)
         above: list[_Node] = []
         for holder in referrers:
-            if id(holder) in self._seen or isinstance(holder, (types.FrameType, _Node)) or _is_ours(holder):
+            if id(holder) in self._seen or _is(holder, (types.FrameType, _Node)) or _is_ours(holder, things):
                 continue
             self._seen.add(id(holder))
             below = next((nodes[id(held)] for held in gc.get_referents(holder) if id(held) in nodes), None)
@@ -109,16 +119,16 @@ class _Search:
         return above
 
     def _up(self, holder: object, below: _Node) -> _Node:
-        if isinstance(holder, dict) and id(holder) in self._modules:
+        if _is(holder, dict) and id(holder) in self._modules:
             module = sys.modules[self._modules[id(holder)]]
             return _Node(module, f".{_key_of(holder, below.thing)}{below.steps}")
-        if isinstance(holder, types.CellType):
+        if _is(holder, types.CellType):
             return _Node(holder, below.steps, cell=holder)
-        if isinstance(below.cell, types.CellType) and isinstance(holder, tuple):
+        if _is(below.cell, types.CellType) and _is(holder, tuple):
             return _Node(holder, below.steps, cell=below.cell)
-        if isinstance(holder, types.FunctionType):
+        if _is(holder, types.FunctionType):
             return _Node(holder, below.steps, variable=_free_variable(holder, below), cell=below.thing)
-        if getattr(holder, "__dict__", None) is below.thing:
+        if _own_dict(holder) is below.thing:
             return _Node(holder, _KEY.sub(r".\1", below.steps))
         return _Node(holder, f"{_step(holder, below.thing)}{below.steps}")
 
@@ -141,14 +151,14 @@ def _free_variable(function: types.FunctionType, below: _Node) -> str:
 
 def _step(holder: object, thing: object) -> str:
     """How one gets from *holder* to *thing*, as one would write it."""
-    if isinstance(holder, dict):
+    if _is(holder, dict):
         key = _key_of(holder, thing)
         return f"[{key!r:.40}]" if key is not None else "[...]"
-    if isinstance(holder, (list, tuple)):
+    if _is(holder, (list, tuple)):
         return "[...]"
-    if isinstance(holder, types.MethodType):
+    if _is(holder, types.MethodType):
         return ".__self__" if holder.__self__ is thing else ".__func__"
-    if isinstance(holder, types.GeneratorType):
+    if _is(holder, types.GeneratorType):
         return f" (generator {holder.__qualname__})"
     name = _attribute_of(holder, thing)
     return f".{name}" if name else f" ({_describe(holder)})"
@@ -161,44 +171,69 @@ def _describe(holder: object) -> str:
 
 
 def _attribute_of(holder: object, thing: object) -> str:
-    attributes = getattr(holder, "__dict__", None)
-    if isinstance(attributes, dict):
+    attributes = _own_dict(holder)
+    if attributes is not None:
         name = _key_of(attributes, thing)
         if name is not None:
             return str(name)
     for cls in type(holder).__mro__:
         slots = vars(cls).get("__slots__", ())
         for name in (slots,) if isinstance(slots, str) else slots:
-            if getattr(holder, name, None) is thing:
+            if _slot(holder, name) is thing:
                 return str(name)
     return ""
+
+
+def _is(thing: object, kinds: type[Kind] | tuple[type[Kind], ...]) -> TypeGuard[Kind]:
+    """``isinstance`` without a word to *thing*: a dead proxy, or a class with a mind of its own, raises at that."""
+    return issubclass(type(thing), kinds)
+
+
+def _own_dict(holder: object) -> dict[str, object] | None:
+    found = _slot(holder, "__dict__")
+    return found if isinstance(found, dict) else None
+
+
+def _slot(holder: object, name: str) -> object:
+    """What is kept under *name*, past whatever the class makes of reading an attribute."""
+    try:
+        return object.__getattribute__(holder, name)
+    except (AttributeError, TypeError, ReferenceError):
+        return None
 
 
 def _key_of(mapping: dict[str, object], thing: object) -> str | None:
     return next((key for key, value in list(mapping.items()) if value is thing), None)
 
 
-def _is_ours(holder: object) -> bool:
-    return isinstance(holder, types.GeneratorType) and holder.gi_code.co_filename.startswith(_OWN)
+def _is_ours(holder: object, asked: list[object]) -> bool:
+    """Whether *holder* is a generator of ours, or the tuple in which *asked* was handed to the collector."""
+    if _is(holder, types.GeneratorType):
+        return holder.gi_code.co_filename.startswith(_OWN)
+    return type(holder) is tuple and list(map(id, holder)) == list(map(id, asked))
 
 
-def _local_variables() -> dict[int, str]:
-    """id -> name of everything that a running function of the user's holds in a local variable.
+def _local_variables() -> tuple[dict[int, str], set[int]]:
+    """id -> name of everything that a running function of the user's holds in a local variable; and the ids of the
+    dicts that this makes of them, which refer to it now as well.
 
     A running frame's variables are invisible to ``gc.get_referrers``, so they are looked up beforehand.
     """
     found: dict[int, str] = {}
+    dicts: set[int] = set()
     for frame in sys._current_frames().values():
         current: types.FrameType | None = frame
         while current is not None:
             code = current.f_code
             if not code.co_filename.startswith(_OWN) and "_pytest" not in code.co_filename:
                 place = f"{os.path.basename(code.co_filename)}:{code.co_firstlineno}"
-                for name, value in current.f_locals.items():
+                variables = current.f_locals
+                dicts.add(id(variables))
+                for name, value in variables.items():
                     # names with an @ are those of pytest's rewritten assertions
-                    if not name.startswith("@") and not isinstance(
+                    if not name.startswith("@") and not _is(
                         value, (types.ModuleType, type, int, str, float, type(None))
                     ):
                         found.setdefault(id(value), f"local variable {name!r} of {code.co_name} ({place})")
             current = current.f_back
-    return found
+    return found, dicts

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import sys
 from typing import Any
 
 import pytest
@@ -11,6 +12,7 @@ from _pytest.runner import runtestprotocol
 from pytest_rlstability.beacon import beacon_of
 from pytest_rlstability.events import VerdictFailure
 from pytest_rlstability.leaks import outcome
+from pytest_rlstability.leaks.check import LeakCheck
 from pytest_rlstability.leaks.probes import probes_of
 from pytest_rlstability.leaks.settings import leak_settings
 from pytest_rlstability.soak.check import check_for
@@ -59,7 +61,7 @@ class _Repetition:
                 for _ in range(count):
                     reports = self._lap(self._neighbour)
                     if not _passed(reports):
-                        return self._broken_off(reports, nextitem)
+                        return self._broken_off(self._ran_out(check, reports), nextitem)
         except VerdictFailure as failure:  # a probe beyond its limit, found while sampling
             reports = self._lap(nextitem)
             return [self._failed(failure) if report.when == "call" else report for report in reports]
@@ -106,6 +108,17 @@ class _Repetition:
 
         return self._report(pytest.CallInfo.from_call(fail, when="call"))
 
+    def _ran_out(self, check: LeakCheck, reports: Reports) -> Reports:
+        """A lap that failed because there was nothing left of what leaked, descriptors or stack, fails as the leak."""
+        error = getattr(sys, "last_value", None)  # where pytest leaves what a test's body raised
+        if error is None or not outcome.ran_out(error) or not any(_failed_call(report) for report in reports):
+            return reports
+        result = outcome.conclude_cut_short(check, error)
+        if result.verdict is None:
+            return reports
+        failure = VerdictFailure(result.verdict)
+        return [self._failed(failure) if report.when == "call" else report for report in reports]
+
     def _broken_off(self, reports: Reports, nextitem: pytest.Item | None) -> Reports:
         """Tear down what *nextitem* does not need; if that fails, the tear-down's report says so."""
         tear_down = self._item.session._setupstate.teardown_exact
@@ -117,6 +130,10 @@ class _Repetition:
     def _report(self, call: pytest.CallInfo[None]) -> pytest.TestReport:
         report: pytest.TestReport = self._item.ihook.pytest_runtest_makereport(item=self._item, call=call)
         return report
+
+
+def _failed_call(report: pytest.TestReport) -> bool:
+    return report.when == "call" and report.failed
 
 
 def _passed(reports: Reports) -> bool:

@@ -45,7 +45,7 @@ def table(watched: Sequence[Watched]) -> str:
                 entry.signal.title,
                 amount(entry.series.values[0] if len(entry.series) else 0, unit),
                 amount(entry.series.last, unit),
-                amount(judged.per_lap, unit) if judged.per_lap else "0",
+                _rate(entry) if judged.per_lap else "0",
                 sparkline(entry.series.values),
                 "LEAK"
                 if judged.state == "leak"
@@ -55,6 +55,12 @@ def table(watched: Sequence[Watched]) -> str:
     widths = [max(len(row[column]) for row in rows) for column in range(len(header))]
     lines = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
     return "\n".join(lines)
+
+
+def _rate(entry: Watched) -> str:
+    """Its growth per lap, for the column of that name, or what it is per minute."""
+    rate = amount(entry.judgement.per_lap, entry.signal.unit)
+    return f"{rate} a minute" if entry.by_minute else rate
 
 
 def verdict(check: LeakCheck, finding: Finding) -> Verdict:
@@ -67,7 +73,8 @@ def verdict(check: LeakCheck, finding: Finding) -> Verdict:
         remarks.append(f"limit {format_size(check.settings.limit)}")
     elif top.rule.limit:
         remarks.append(f"limit {amount(top.rule.limit, top.signal.unit)}")
-    headline = f"{top.signal.title} grow by {amount(top.judgement.per_lap, top.signal.unit)} per lap"
+    per = "minute" if top.by_minute else "lap"
+    headline = f"{top.signal.title} grow by {amount(top.judgement.per_lap, top.signal.unit)} per {per}"
     if remarks:
         headline += f" ({', '.join(remarks)})"
     if finding.answer:
@@ -94,6 +101,9 @@ def verdict(check: LeakCheck, finding: Finding) -> Verdict:
 
 def suppression(top: Watched, finding: Finding) -> str:
     """How to say that this growth is known."""
+    if top.signal.name not in (*GROUPS["memory"], *GROUPS["resources"]):
+        rate, bound = top.judgement.per_lap * 1.25, "per_minute" if top.by_minute else "per_lap"
+        return f"rl_probe({top.signal.name!r}, ..., {bound}={rate:.3g})"
     size = top.judgement.per_lap if top.signal.unit == "bytes" else finding.python_bytes_per_lap
     if size and top.signal.name in GROUPS["memory"]:
         return f'@pytest.mark.rl_no_leak(limit="{format_size(size * 1.25).replace(" ", "")}")'

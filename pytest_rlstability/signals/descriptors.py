@@ -29,7 +29,7 @@ class Descriptors(Signal):
         if not present:
             raise UnavailableError("neither /proc/self/fd nor /dev/fd is there")
         self._directory = present[0]
-        self.ceiling = min(256.0, max(32.0, (_limit() - self.read()) / 4))
+        self.ceiling = min(1024.0, max(32.0, (_limit() - self.read()) / 2))
 
     def read(self) -> float:
         return len(os.listdir(self._directory))

@@ -28,6 +28,7 @@ def _started_for(thread: threading.Thread) -> str:
 class Threads(Signal):
     name = "threads"
     title = "threads"
+    ceiling = 512.0
     exact = True
 
     def __init__(self) -> None:

@@ -23,12 +23,16 @@ SLOPE_LOST = 0.6
 """Below this share it is growth that comes to an end: a logarithm's, a square root's, a cache's."""
 CONFIRMING_SHARE = 2 / 3
 """A leak must already have been one at this share of the horizon: a lucky stretch of noise is not."""
+SLOPE_STRAIGHT, STRAIGHT = 0.92, 4.0
+"""Newer growth that keeps this share of its rate, so even, has not slowed down itself: a square root keeps 0.84."""
 FINE = 0.1
 """The share of the resolution that is looked for when laps are cheap: what leaks per episode, in laps of one step."""
 UNHURRIED = 1.5
 """Seconds after which the plain resolution is enough."""
 FEW_LAPS, MANY_LAPS = 2400, 12_000
 """Growth over the first may be a buffer that fills; over the second it is one only if it is a large one."""
+EXACT_LAPS = 768
+"""Of a signal without noise: a pool of a few hundred connections or threads is full by then."""
 HALF_TIME = 0.5
 """The share of the time that is given to a buffer to be full, where laps are too slow for so many."""
 WITHIN_LIMIT = "grows within its limit"
@@ -43,7 +47,7 @@ class Rule:
 
     ``Rule(limit=0, smallest=4096, resolution=64)``: growth of at most *limit* per lap is allowed; a total below
     *smallest* is never a leak; an envelope that may hide less than *resolution* per lap is flat enough to stop.
-    *exact* signals (descriptors, threads, processes) have no noise and convict within tens of laps;
+    *exact* signals (descriptors, threads, processes) have no noise and convict within hundreds of laps;
     *ceiling* is the growth at which there is no point in watching any longer.
     """
 
@@ -274,7 +278,7 @@ def _ripe(growth: float, rule: Rule, evidence: Evidence) -> bool:
     if evidence.final or growth >= rule.ceiling:
         return True
     if rule.exact:
-        return (evidence.laps >= 192 and growth >= 2 * rule.smallest) or evidence.spent >= 0.4
+        return (evidence.laps >= EXACT_LAPS and growth >= 2 * rule.smallest) or evidence.spent >= 0.4
     if evidence.laps >= FEW_LAPS and evidence.seconds >= min(UNHURRIED, evidence.budget / 4):
         return evidence.laps >= MANY_LAPS or evidence.spent >= HALF_TIME
     return evidence.spent >= 0.65
@@ -288,10 +292,17 @@ def _unripe(envelope: Envelope, evidence: Evidence) -> Judgement:
 def _slowing_down(envelope: Envelope, evidence: Evidence) -> Judgement | None:
     """Growth whose rate has nearly halved as the horizon doubled: what fills up, not what leaks."""
     older, newer = _trimmed_mean(envelope.older_rises), _trimmed_mean(envelope.newer_rises)
-    if newer > SLOPE_LOST * older:
+    if newer > SLOPE_LOST * older or _goes_on(envelope.newer_rises):
         return None
     settled = evidence.final or (evidence.spent >= 0.5 and _long_enough(evidence))
     return envelope.judgement("bounded", settled, "grows ever more slowly")
+
+
+def _goes_on(rises: Sequence[float]) -> bool:
+    """Whether these rises lie on a straight line: a leak behind a library that has warmed up, perhaps."""
+    half = len(rises) // 2
+    even = min(rises) > 0 and _trimmed_mean(rises) >= STRAIGHT * _deviation(rises)
+    return even and sum(rises[half:]) >= SLOPE_STRAIGHT * sum(rises[:half])
 
 
 def _unclear(envelope: Envelope, evidence: Evidence) -> Judgement:

@@ -5,13 +5,15 @@ from __future__ import annotations
 import ctypes
 import functools
 import gc
+import weakref
 from collections import deque
 from collections.abc import Callable
 
 import pytest
 
+from pytest_rlstability.leaks.attribution import _is_own
 from pytest_rlstability.leaks.growers import Grower, census, growers, grown_since
-from pytest_rlstability.leaks.paths import path_to
+from pytest_rlstability.leaks.paths import is_referred_to, path_to
 
 KEPT: list[object] = []
 
@@ -135,3 +137,29 @@ def test_what_only_native_code_holds_has_no_path() -> None:
         assert path_to(ctypes.cast(address, ctypes.py_object).value) is None
     finally:
         decrease(ctypes.cast(address, ctypes.py_object).value)
+
+
+class Sulking:
+    """As PyBoy's sound is when it is switched off: whatever one asks of it, it raises."""
+
+    def __getattribute__(self, name: str) -> object:
+        raise RuntimeError("Sound is not enabled!")
+
+
+def test_objects_that_raise_at_every_question_are_held_like_others() -> None:
+    sulking, dead = Sulking(), weakref.proxy(Trainer())
+    KEPT[:] = [{"sound": sulking}, [dead]]
+    ours = [_is_own(sulking), _is_own(dead)]
+    KEPT[:] = [{"sound": [sulking]}, [[dead]]]
+    paths = [str(path_to(KEPT[0]["sound"])), str(path_to(KEPT[1][0]))]  # type: ignore[index]
+    KEPT.clear()
+    assert ours == [False, False]
+    assert paths == ["test_leak_holders.KEPT[...]['sound']", "test_leak_holders.KEPT[...][...]"]
+
+
+def test_whether_anything_refers_to_it() -> None:
+    held, lost = Trainer(), [Trainer()]
+    KEPT[:] = [held]
+    found = is_referred_to(held), is_referred_to(lost[0], hidden=[lost])
+    KEPT.clear()
+    assert found == (True, False)

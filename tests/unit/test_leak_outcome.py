@@ -58,9 +58,16 @@ def test_without_time_the_verdict_stands(seconds_left: float) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "measured", "state"), [("malloc", 80, "undecided"), ("malloc", 400, "leak"), ("python", 80, "leak")]
+    ("name", "measured", "state"),
+    [
+        ("malloc", 80, "undecided"),
+        ("malloc", 400, "leak"),
+        ("mappings", 80, "undecided"),
+        ("python", 20, "undecided"),
+        ("python", 80, "leak"),
+    ],
 )
-def test_only_malloc_over_few_laps_is_given_the_benefit_of_the_doubt(name: str, measured: int, state: str) -> None:
+def test_growth_over_few_laps_is_given_the_benefit_of_the_doubt(name: str, measured: int, state: str) -> None:
     assert states_after(lambda lap: 64.0 * lap, seconds_left=0.0, name=name, measured=measured) == [state]
 
 
