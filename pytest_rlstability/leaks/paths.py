@@ -18,6 +18,7 @@ _KEY = re.compile(r"^\['(\w+)'\]")
 MOST_HOPS = 12
 MOST_WIDTH = 16
 MOST_SECONDS = 4.0
+_LAST_ARGUMENT = object()
 _OWN = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 
 
@@ -99,12 +100,12 @@ class _Search:
         """The first root that refers to something in *level*, or else everything that does."""
         things = [node.thing for node in level]
         nodes = {id(node.thing): node for node in level}
-        referrers = gc.get_referrers(*things)
+        referrers = gc.get_referrers(*things, _LAST_ARGUMENT)
         self._seen.update((id(things), id(level), id(nodes), id(referrers)))
         self._seen.update(id(vars(node)) for node in level)
         above: list[_Node] = []
         for holder in referrers:
-            if id(holder) in self._seen or _is(holder, (types.FrameType, _Node)) or _is_ours(holder, things):
+            if id(holder) in self._seen or _is(holder, (types.FrameType, _Node)) or _is_ours(holder):
                 continue
             self._seen.add(id(holder))
             below = next((nodes[id(held)] for held in gc.get_referents(holder) if id(held) in nodes), None)
@@ -206,11 +207,11 @@ def _key_of(mapping: dict[str, object], thing: object) -> str | None:
     return next((key for key, value in list(mapping.items()) if value is thing), None)
 
 
-def _is_ours(holder: object, asked: list[object]) -> bool:
-    """Whether *holder* is a generator of ours, or the tuple in which *asked* was handed to the collector."""
+def _is_ours(holder: object) -> bool:
+    """Whether *holder* is a generator of ours, or the arguments with which the collector was asked."""
     if _is(holder, types.GeneratorType):
         return holder.gi_code.co_filename.startswith(_OWN)
-    return type(holder) is tuple and list(map(id, holder)) == list(map(id, asked))
+    return type(holder) is tuple and len(holder) > 1 and holder[-1] is _LAST_ARGUMENT
 
 
 def _local_variables() -> tuple[dict[int, str], set[int]]:
