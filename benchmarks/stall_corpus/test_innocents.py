@@ -114,6 +114,13 @@ def test_an_alarm_of_its_own_that_goes_off_again_and_again():
     done.wait()
 
 
+def test_a_gate_that_another_thread_opens(rl_locks):
+    gate = threading.Lock()
+    gate.acquire()
+    threading.Thread(target=lambda: (time.sleep(3.5), gate.release())).start()
+    gate.acquire()
+
+
 def test_sleeping_less_than_the_limit():
     time.sleep(3)
 

@@ -30,11 +30,15 @@ _NUMBERS = {
         449: "futex_waitv", 56: "openat",
     },
 }  # fmt: skip
+_USERS_SIGNALS = [getattr(signal, name) for name in ("SIGUSR1", "SIGUSR2", "SIGIO") if hasattr(signal, name)]
 _SYSCALLS = _NUMBERS.get(platform.machine(), {})
 _ON_A_DESCRIPTOR = (
     "read", "write", "readv", "writev", "ioctl", "recvfrom", "recvmsg", "sendto", "sendmsg", "accept", "accept4",
     "connect", "flock", "fcntl",
 )  # fmt: skip
+_ENDLESS = ("wait4", "waitid", "pause", "rt_sigsuspend", "open", "openat")
+_TIMEOUT_AT = {"select": 4, "pselect6": 4, "ppoll": 2, "rt_sigtimedwait": 2, "epoll_pwait2": 3}
+"""Which argument leads to a limit, if there is one."""
 _FUTEX_WAITS = (0, 6, 9, 13)
 _FUTEX_PRIVATE = 128
 _HELPERS = ("resource_tracker import main", "multiprocessing.forkserver")
@@ -199,7 +203,7 @@ def _read_syscall(base: str) -> tuple[str, int | None, bool, int | None]:
         return "", None, False, None
     call = _SYSCALLS.get(int(words[0]), f"syscall {words[0]}")
     arguments = [int(word, 16) for word in words[1:7]]
-    if call in ("select", "pselect6") and arguments[0] == 0:
+    if call in ("select", "pselect6") and arguments[0] == 0 and arguments[4]:
         call = "nanosleep"  # no descriptors: how time.sleep does it before Python 3.11
     descriptor = _signed(arguments[0]) if call in _ON_A_DESCRIPTOR or call.startswith("epoll") else None
     futex = arguments[0] if call == "futex" and not arguments[1] & _FUTEX_PRIVATE else None
@@ -209,8 +213,10 @@ def _read_syscall(base: str) -> tuple[str, int | None, bool, int | None]:
 def _is_endless(call: str, arguments: list[int]) -> bool:
     if call == "futex":
         return arguments[1] & 0x7F in _FUTEX_WAITS and arguments[3] == 0
-    if call in ("wait4", "waitid"):
+    if call in _ENDLESS:
         return True
+    if call in _TIMEOUT_AT:
+        return arguments[_TIMEOUT_AT[call]] == 0
     if call in ("poll", "epoll_wait", "epoll_pwait"):
         return _signed(arguments[2 if call == "poll" else 3]) < 0
     return False
@@ -251,15 +257,18 @@ def can_be_woken(tree: TreeState, *, alarm_is_ours: bool) -> bool:
 
 
 def _has_timer(pid: int, alarm_is_ours: bool) -> bool:
-    """An interval timer cannot be seen from outside, but a handler for its signal can."""
+    """An interval timer cannot be seen from outside, but a handler for its signal can; so can one for a signal that has
+    no other use than to be sent by somebody."""
     try:
         if Path(f"/proc/{pid}/timers").read_text().strip():
             return True
         status = Path(f"/proc/{pid}/status").read_text()
     except OSError:
         return False
-    caught = re.search(r"^SigCgt:\s*([0-9a-f]+)", status, re.MULTILINE)
-    return not alarm_is_ours and caught is not None and bool(int(caught[1], 16) >> (signal.SIGALRM - 1) & 1)
+    found = re.search(r"^SigCgt:\s*([0-9a-f]+)", status, re.MULTILINE)
+    caught = 0 if found is None else int(found[1], 16)
+    waking = [*_USERS_SIGNALS, *([] if alarm_is_ours else [signal.SIGALRM])]
+    return any(caught >> (number - 1) & 1 for number in waking)
 
 
 def _is_shared(thread: ThreadState, tree: TreeState) -> bool:

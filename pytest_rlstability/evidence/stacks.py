@@ -29,6 +29,8 @@ _SIGNAL_OF = {
     "Floating-point exception": "SIGFPE",
     "Illegal instruction": "SIGILL",
 }
+FATAL_WORDS = {name: words for words, name in _SIGNAL_OF.items()}
+"""What faulthandler calls a signal, by its name."""
 
 
 @dataclass(frozen=True)

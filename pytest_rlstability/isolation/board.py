@@ -34,6 +34,11 @@ class Slot:
     def __init__(self, cells: memoryview) -> None:
         self._cells = cells
 
+    @classmethod
+    def of_nobody(cls) -> Slot:
+        """For a forked copy of a test's process: whatever phases it enters, they are not the test's."""
+        return cls(memoryview(bytearray(_SLOT_BYTES)).cast("Q"))
+
     def begin(self) -> None:
         """For a new process."""
         for index in range(_CELLS):

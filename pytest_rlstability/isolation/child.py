@@ -111,6 +111,7 @@ class Child:
         """In a forked copy of this process: say nothing more, if anybody was listening."""
         if self._attached:
             self._wire.drop()
+            self._reporter.attach(self._wire, Slot.of_nobody())
         return self._attached
 
     def _tell_thread(self, thread: threading.Thread, before: bool = False) -> None:

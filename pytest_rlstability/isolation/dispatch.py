@@ -20,7 +20,7 @@ from pytest_rlstability.isolation.spawn import SpawnBackend
 from pytest_rlstability.isolation.stall_watch import StallWatch
 from pytest_rlstability.isolation.supervisor import Job, Supervisor
 from pytest_rlstability.isolation.timeouts import outside_limits, uses_alarm
-from pytest_rlstability.isolation.watch import MemoryCap, Watch
+from pytest_rlstability.isolation.watch import HeldCrash, MemoryCap, Watch
 from pytest_rlstability.options import Settings
 from pytest_rlstability.reports.desk import Desk
 from pytest_rlstability.reports.replay import warn
@@ -71,6 +71,8 @@ class Dispatch:
         is_worker = hasattr(session.config, "workerinput")
         self._knows_order = not is_worker and len(self._after) == max(0, len(session.items) - 1)
         self.reason_against_fork = ""
+        self._holds = sys.platform == "linux" and self._settings.native != "off"
+        """Whether a crash is held where it happened, for its native stack to be read."""
 
     def start(self) -> None:
         """Make what must exist before the first fork, and find out whether forking is safe."""
@@ -273,6 +275,8 @@ class Dispatch:
             )
         if plan.memory is not None:
             watches.append(MemoryCap(plan.memory))
+        if self._holds:
+            watches.append(HeldCrash())
         return watches
 
     def _abandon(self, job: Job) -> None:
@@ -308,7 +312,7 @@ class Dispatch:
             warn(unit.last, f"the process that {unit.last.nodeid} was the last to run in: {verdict.text()}")
 
     def _backend(self, name: str) -> Backend:
-        hold = sys.platform == "linux" and self._settings.native != "off"
+        hold = self._holds
         if name == "zygote":
             from pytest_rlstability.isolation.zygote import ZygoteBackend
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import atexit
-import gc
 import sys
 import threading
 import weakref
@@ -12,6 +11,7 @@ from contextlib import suppress
 
 import pytest
 
+from pytest_rlstability.isolation.collector import collect
 from pytest_rlstability.isolation.output import capturing
 
 
@@ -44,10 +44,10 @@ def check_exit(config: pytest.Config, look: Callable[[], None], *, finalizing: b
     usually shows. Then *look* may see what the test left behind. With *finalizing* the interpreter does the rest.
     """
     with capturing(config):
-        gc.collect()
+        collect()
         look()
         if finalizing:
             return
         threading._shutdown()  # type: ignore[attr-defined]
         atexit._run_exitfuncs()
-        gc.collect()
+        collect()

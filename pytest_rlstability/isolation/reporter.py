@@ -120,12 +120,13 @@ def revive_report(item: pytest.Item, data: Record) -> pytest.TestReport:
 
 
 def _revive_subtest(item: pytest.Item, report: Any, arguments: Record) -> None:
-    """Undo what pytest does to arguments that cross, and count what it counts: a test fails with its subtests."""
+    """Undo what pytest does to arguments that cross, and count what it counts: a test fails with its subtests, if they
+    are the fixture's, not unittest's."""
     from _pytest import subtests
 
     object.__setattr__(report.context, "kwargs", arguments)  # making one anew would take their repr again
     key: Any = getattr(subtests, "failed_subtests_key", None)
-    if report.failed and key in item.config.stash:
+    if report.failed and key in item.config.stash and "subtests" in getattr(item, "fixturenames", ()):
         item.config.stash[key][getattr(item, "id", item.nodeid)] += 1
 
 

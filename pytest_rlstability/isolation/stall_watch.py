@@ -19,7 +19,7 @@ from pytest_rlstability.evidence.processes import (
 from pytest_rlstability.evidence.worker_stacks import fork_after_threads, worker_stacks
 from pytest_rlstability.facts import Killed
 from pytest_rlstability.isolation.hub import TestProcess
-from pytest_rlstability.locks.cycle import find_cycle, leads_to, waits_text
+from pytest_rlstability.locks.cycle import find_cycle, is_certain, leads_to, waits_text
 from pytest_rlstability.units import format_duration
 from pytest_rlstability.verdicts.stall import classify, is_deadlock, thread_lines
 from pytest_rlstability.verdicts.standstill import RUNNING, Look, Standstill
@@ -107,7 +107,7 @@ class StallWatch:
     def _judge(self, process: TestProcess, tree: TreeState) -> Killed | None:
         state = self._state
         if state.is_over and not self._is_waking(process):
-            return self._standstill(process, tree, max(state.still, state.background))
+            return self._standstill(process, tree, max(state.silent, state.background))
         if state.quiet >= DEADLOCK_AFTER and self._certain_deadlock(process, tree) and not self._is_waking(process):
             return self._standstill(process, tree, max(state.still, state.quiet))
         if state.main_still >= DEADLOCK_AFTER and _locked_out(process):
@@ -135,7 +135,8 @@ class StallWatch:
     def _standstill(self, process: TestProcess, tree: TreeState, still: float) -> Killed:
         state = self._state
         active = state.quiet < 2 * self._interval and state.background < self._after
-        if state.main_asleep + 2 * self._interval >= still and _waits_for_a_peer(tree, process.pid):
+        asleep = state.main_asleep if _waits_for_a_peer(tree, process.pid) else state.main_still
+        if asleep + 2 * self._interval >= still:
             active = False  # what ticks beside it, a server's loop perhaps, is not what the test waits in
         detail = f"no progress for {format_duration(still)}"
         aside = process.daemons if state.background >= self._after else process.bystanders
@@ -160,8 +161,10 @@ def _waits_for_a_peer(tree: TreeState, main: int) -> bool:
 
 def _locked_out(process: TestProcess) -> bool:
     """Whether the test's main thread waits in, or behind, a cycle of locks that are known to the last one."""
-    main = next((wait for wait in process.lock_waits.values() if wait["native"] == process.pid), None)
-    return main is not None and leads_to(process.lock_waits, main["thread"], find_cycle(process.lock_waits))
+    waits = process.lock_waits
+    cycle = find_cycle(waits)
+    main = next((wait for wait in waits.values() if wait["native"] == process.pid), None)
+    return main is not None and is_certain(waits, cycle) and leads_to(waits, main["thread"], cycle)
 
 
 def evidence(

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import sys
 import time
 from pathlib import Path
 from typing import Protocol
 
 from pytest_rlstability.evidence.processes import look_at_tree
+from pytest_rlstability.evidence.stacks import FATAL_WORDS
 from pytest_rlstability.facts import Killed
 from pytest_rlstability.isolation.hub import TestProcess
+from pytest_rlstability.isolation.kernel import held_signal, read_small, signal_name
+from pytest_rlstability.isolation.output import read_output
 from pytest_rlstability.isolation.stall_watch import evidence
 from pytest_rlstability.units import format_duration, format_size
 
@@ -57,6 +61,28 @@ class HardLimit:
         return Killed("timeout", f"over its timeout of {format_duration(self._limit)}", self._limit, gather)
 
 
+class HeldCrash:
+    """A crash that nobody was told of: Python turns faulthandler off before it aborts with a *Fatal Python error* of
+    its own, whose stacks are among what the test has written."""
+
+    INTERVAL = 0.5
+    COST_SHARE = 0.0005
+
+    def __init__(self) -> None:
+        self.due = time.monotonic() + self.INTERVAL
+
+    def look(self, process: TestProcess) -> Killed | None:
+        began = time.thread_time()
+        held = None if process.fault else held_signal(process.pid)
+        if held is not None:
+            words = FATAL_WORDS.get(signal_name(held), "Aborted")
+            stacks = read_output(process.stderr).rpartition("Fatal Python error:")[2].partition("\n")[2]
+            process.fault += f"Fatal Python error: {words}\n{stacks}".encode()
+        spent = time.thread_time() - began
+        self.due = time.monotonic() + max(self.INTERVAL, spent / self.COST_SHARE)
+        return None
+
+
 class MemoryCap:
     """The sum of the resident memory of a test's process tree, looked at often: a cap is rare and asked for."""
 
@@ -76,16 +102,28 @@ class MemoryCap:
 
 
 def resident_memory(pid: int) -> int:
-    """Resident memory of a process and its descendants that is not shared with others, in bytes."""
-    import psutil
-
+    """Resident memory of a process and its descendants in bytes, files left out; memory that they share counts once."""
     from pytest_rlstability.isolation.kernel import descendants_of
 
-    total = 0
-    for member in (pid, *descendants_of(pid)):
-        try:
-            info = psutil.Process(member).memory_info()
-        except psutil.Error:
-            continue
-        total += info.rss - getattr(info, "shared", 0)
-    return total
+    parts = [_own_and_shared(member) for member in (pid, *descendants_of(pid))]
+    return sum(own for own, _ in parts) + max(shared for _, shared in parts)
+
+
+def _own_and_shared(pid: int) -> tuple[int, int]:
+    try:
+        status = read_small(f"/proc/{pid}/status")
+    except OSError:
+        return (0, 0) if sys.platform == "linux" else (_resident_by_psutil(pid), 0)
+    own, shared = (
+        int((status.partition(name)[2].split(maxsplit=1) or [b"0"])[0]) for name in (b"RssAnon:", b"RssShmem:")
+    )
+    return own * 1024, shared * 1024
+
+
+def _resident_by_psutil(pid: int) -> int:
+    import psutil
+
+    try:
+        return int(psutil.Process(pid).memory_info().rss)
+    except psutil.Error:
+        return 0

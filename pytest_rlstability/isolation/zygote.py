@@ -18,6 +18,7 @@ import pytest
 
 from pytest_rlstability.isolation import kernel
 from pytest_rlstability.isolation.child import Child, Link
+from pytest_rlstability.isolation.collector import freeze_until_asked
 from pytest_rlstability.isolation.farewell import forget_inherited_exits
 from pytest_rlstability.isolation.footprint import Footprint
 from pytest_rlstability.isolation.hub import Hub
@@ -87,7 +88,7 @@ class _Zygote:
         self._footprint = Footprint(self._directory)
         self._collecting = gc.isenabled()
         gc.disable()
-        gc.freeze()
+        freeze_until_asked()
         self._wire = greet_hub(self._hub, self._token)
         Keeper(self._wire, self._bear, self._directory).serve()
 

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from types import CodeType, FrameType
 from typing import Any
 
-from pytest_rlstability.locks.names import assigned_name, place_text, site_of
+from pytest_rlstability.locks.names import assigned_name, is_with, place_text, site_of
 from pytest_rlstability.locks.order import Edge, Inversion, is_known, note_order
 from pytest_rlstability.locks.waits import Waits
 
@@ -26,6 +26,8 @@ Site = tuple[CodeType, int]
 _PARTS = {"not_empty": " for an item", "not_full": " for room", "all_tasks_done": " for its tasks"}
 """Of a queue: the conditions it is made of, as what one waits for."""
 
+_OWNED = ("RLock", "Thread.join")
+"""Kinds that end only by their owner's own doing."""
 _serials = itertools.count(1)
 
 
@@ -102,6 +104,12 @@ class LockRecord:
     def holder(self) -> ThreadRecord | None:
         """Who holds the lock, given that somebody does; None for a thread of another process."""
         return self.owner if self.here is None or self.here() else None
+
+    @property
+    def is_bound(self) -> bool:
+        """Whether nobody but its owner will let it go: it was taken by a ``with``, or is an RLock. A plain lock that
+        was taken by hand may be a gate, which others open."""
+        return self.place.kind in _OWNED or (self.code is not None and is_with(self.code, self.at))
 
     @property
     def taken_at(self) -> str:
@@ -242,8 +250,8 @@ class Book:
 
     def _owner(self, lock: LockRecord, owner: ThreadRecord | None) -> dict[str, object]:
         if owner is None:
-            return {"owner": None, "owner_name": "", "owner_site": ""}
-        return {"owner": owner.ident, "owner_name": owner.name, "owner_site": lock.taken_at}
+            return {"owner": None, "owner_name": "", "owner_site": "", "bound": False}
+        return {"owner": owner.ident, "owner_name": owner.name, "owner_site": lock.taken_at, "bound": lock.is_bound}
 
 
 book = Book()

@@ -18,7 +18,7 @@ def hear(waits: dict[int, dict[str, Any]], record: Mapping[str, Any]) -> None:
     else:
         for wait in waits.values():
             if wait["lock"] == record["lock"]:
-                wait.update({key: record[key] for key in ("owner", "owner_name", "owner_site")})
+                wait.update({key: record[key] for key in ("owner", "owner_name", "owner_site", "bound")})
 
 
 def find_cycle(waits: Waits) -> list[int]:
@@ -32,6 +32,11 @@ def find_cycle(waits: Waits) -> list[int]:
         if thread in way:
             return way[way.index(thread) :]
     return []
+
+
+def is_certain(waits: Waits, cycle: list[int]) -> bool:
+    """Whether nobody outside the cycle could let go of a lock in it."""
+    return bool(cycle) and all(waits[thread]["bound"] for thread in cycle)
 
 
 def leads_to(waits: Waits, start: int, cycle: list[int]) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import dis
 import itertools
 import linecache
 import os
@@ -48,6 +49,11 @@ def line_at(code: CodeType, instruction: int) -> int:
         if start <= instruction < end and line is not None:
             return line
     return code.co_firstlineno
+
+
+def is_with(code: CodeType, instruction: int) -> bool:
+    """Whether the instruction is the beginning of a ``with``."""
+    return dis.opname[code.co_code[instruction]] in ("BEFORE_WITH", "SETUP_WITH")
 
 
 def place_text(code: CodeType, instruction: int) -> str:

@@ -24,7 +24,6 @@ from pytest_rlstability.locks.names import assigned_name, place_text, site_of, u
 _NOTICE = 0.2
 """Seconds of waiting after which the supervisor is told: a wait that never ends must be known before it blocks."""
 
-_ENDLESS = (-1, None)
 _getframe = sys._getframe
 Acquire = Callable[[bool, float], bool]
 
@@ -127,6 +126,12 @@ class _Wrapper:
         self._inner._at_fork_reinit()
         self._record.owner = None
 
+    def __getattr__(self, name: str) -> Any:
+        """What the standard library asks of its own locks, and nobody wrote down."""
+        if name.startswith("__") or name == "_inner":
+            raise AttributeError(name)
+        return getattr(self._inner, name)
+
     def __repr__(self) -> str:
         return f"<{self._record.label} {self._inner!r}>"
 
@@ -165,23 +170,25 @@ def entering(lock: LockRecord, bare: Any) -> Callable[[], bool]:
 def acquiring(lock: LockRecord, bare: Any) -> Callable[..., bool]:
     """``acquire`` of the lock that *bare* takes."""
 
-    def acquire(blocking: bool = True, timeout: float | None = -1) -> bool:
+    def acquire(blocking: bool = True, timeout: float = -1) -> bool:
         frame = _getframe(1)
-        if bare(False):
+        endless = blocking and timeout == -1
+        # with arguments that it would refuse, the bare lock is asked as it was asked here
+        if bare(False) if endless or _is_limit(blocking, timeout) else bare(blocking, timeout):
             me = threads.me
             if me.last is not lock:
-                taken(me, lock, frame, blocking and timeout in _ENDLESS)
+                taken(me, lock, frame, endless)
             lock.owner = me
             lock.code = frame.f_code
             lock.at = frame.f_lasti
             return True
-        if blocking and timeout in _ENDLESS:
-            return contend(lock, bare, -1, frame)
-        if blocking and timeout is not None and 0 <= timeout <= threading.TIMEOUT_MAX:
-            return contend(lock, bare, timeout, frame)
-        return bool(bare(blocking, timeout))  # it fails, or raises what it has to
+        return bool(blocking) and contend(lock, bare, timeout, frame)
 
     return acquire
+
+
+def _is_limit(blocking: bool, timeout: Any) -> bool:
+    return bool(blocking) and isinstance(timeout, (int, float)) and 0 <= timeout <= threading.TIMEOUT_MAX
 
 
 class TrackedLock(_Wrapper):

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from pytest_rlstability.events import Verdict
 from pytest_rlstability.evidence.processes import ThreadState, TreeState
-from pytest_rlstability.evidence.stacks import StackDump, parse_dump
+from pytest_rlstability.evidence.stacks import Frame, StackDump, parse_dump
 from pytest_rlstability.facts import Run
 from pytest_rlstability.verdicts.crash import (
     place_of,
@@ -19,6 +19,8 @@ from pytest_rlstability.verdicts.crash import (
     where,
 )
 
+_MOST_THREADS = 100
+"""That faulthandler writes."""
 _CHILD_WAITS = ("wait4", "waitid")
 _INTERPRETERS_WAIT = re.compile(
     r"\s*(?:_*(?:GI_)*(?:new_)?sem_|__futex|_*PyThread|acquire_timed|lock_PyThread|r?lock_|do_futex|syscall|"
@@ -59,7 +61,7 @@ def judge_stall(run: Run) -> Verdict | None:
     facts = run.killed.facts
     kind = str(facts.get("class", "unknown"))
     dump = _main_first(parse_dump(run.dump, run.threads))
-    frames = dump.threads[0].own_frames if dump.threads else ()
+    frames = _main_frames(dump)
     return Verdict(
         "STALL",
         f"{kind}, {run.killed.detail}, {place_of(run)}",
@@ -83,6 +85,13 @@ def judge_stall(run: Run) -> Verdict | None:
             **shared_facts(run),
         },
     )
+
+
+def _main_frames(dump: StackDump) -> tuple[Frame, ...]:
+    """Where the main thread stands; nothing if it is not among the threads that faulthandler had room for."""
+    if not dump.threads or (len(dump.threads) >= _MOST_THREADS and dump.threads[0].name != "MainThread"):
+        return ()
+    return dump.threads[0].own_frames
 
 
 def _main_first(dump: StackDump) -> StackDump:

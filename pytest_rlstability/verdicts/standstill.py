@@ -38,7 +38,8 @@ class Standstill:
 
     ``still``: without progress, which is a beat in a beating test and any activity in another. ``quiet``: without any
     activity. ``main_asleep``: without any of the main thread. ``main_still``: the same, in a wait without a timeout.
-    ``background``: the same again, with none active beside it but threads that nobody waits for.
+    ``silent``: as ``still``, whoever kept the test from running. ``background``: as ``main_still``, with none active
+    beside it but threads that nobody waits for.
 
     >>> state = Standstill(after=3.0)
     >>> for beats in (1, 2, 2, 2):
@@ -51,14 +52,14 @@ class Standstill:
         self._after = after
         self._mark: tuple[object, ...] | None = None
         self._marks: frozenset[tuple[int, int, int, int]] = frozenset()
-        self._silent = 0.0
+        self.silent = 0.0
         self._patience = _BACKGROUND_PATIENCE
         self.still = self.quiet = self.main_asleep = self.main_still = self.background = 0.0
 
     @property
     def is_over(self) -> bool:
         """Whether the test has stood still for as long as it may."""
-        if self.still >= self._after or self._silent >= self._after * _STARVED_PATIENCE:
+        if self.still >= self._after or self.silent >= self._after * _STARVED_PATIENCE:
             return True
         return self.background >= self._after * self._patience
 
@@ -82,10 +83,10 @@ class Standstill:
         if marked:
             self.background = 0.0
         if marked or (moved and not look.beating):
-            self.still = self._silent = 0.0
+            self.still = self.silent = 0.0
             return
         self.still += look.gap * (1.0 - look.starved)
-        self._silent += look.gap
+        self.silent += look.gap
 
     def _has_moved(self, thread: ThreadState) -> bool:
         return thread.state in RUNNING or thread.mark not in self._marks

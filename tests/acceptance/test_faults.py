@@ -195,6 +195,77 @@ def test_a_crash_beside_workers_of_a_fork_server_leaves_no_directory(run_pytest)
     assert "left behind" not in outcome.text
 
 
+@pytest.mark.skipif(sys.platform != "linux", reason="crashes are held on Linux only")
+def test_a_fatal_error_of_pythons_own_is_a_crash(run_pytest):
+    outcome = run_pytest(
+        """
+        import ctypes
+        def test_it(): ctypes.pythonapi.Py_FatalError(b"the heap is full")
+        def test_next_is_fine(): pass
+        """,
+        "--rl-stall-after=0",
+    )
+    assert outcome.tests == {"test_it": "failed", "test_next_is_fine": "passed"}
+    assert outcome.messages["test_it"].startswith("CRASH: SIGABRT in call")
+    assert "test_it.py:3 in test_it" in outcome.details["test_it"], outcome.text
+    assert "the heap is full" in outcome.text
+
+
+def test_a_copy_of_the_test_that_goes_on_does_not_change_its_phase(run_pytest):
+    outcome = run_pytest(
+        """
+        import os, time
+        def test_it():
+            if os.fork():
+                time.sleep(1)
+                os._exit(0)
+        """
+    )
+    assert outcome.messages["test_it"].startswith("CRASH: ended itself with exit code 0 in call"), outcome.text
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
+def test_shared_memory_counts_for_the_cap(run_pytest):
+    outcome = run_pytest(
+        """
+        import mmap, time
+        import pytest
+
+        @pytest.mark.rl_isolated(memory="150MB")
+        def test_it():
+            shared = mmap.mmap(-1, 400 << 20)
+            for page in range(0, 400 << 20, 4096):
+                shared[page] = 1
+            time.sleep(60)
+        """
+    )
+    assert outcome.messages["test_it"].startswith("CRASH: killed for memory"), outcome.text
+
+
+def test_a_test_that_asks_the_collector_gets_the_whole_heap(run_pytest):
+    outcome = run_pytest(
+        """
+        import gc, weakref
+        class Node: pass
+        kept = Node()
+        HOLDER = [kept]
+        cycle = Node()
+        cycle.itself = cycle
+        gone = weakref.ref(cycle)
+
+        def test_referrers(): assert HOLDER in gc.get_referrers(kept)
+        def test_objects(): assert any(thing is kept for thing in gc.get_objects())
+        def test_cycle():
+            global cycle
+            del cycle
+            gc.collect()
+            assert gone() is None
+        def test_nothing_is_frozen(): assert gc.get_freeze_count() == 0
+        """
+    )
+    assert set(outcome.tests.values()) == {"passed"}, outcome.text
+
+
 @pytest.mark.slow
 def test_a_stopped_process_is_ended(run_pytest):
     outcome = run_pytest(

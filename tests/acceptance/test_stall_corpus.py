@@ -187,6 +187,15 @@ BLOCKED = """
         threading.Thread(target=tick, daemon=True).start()
         subprocess.Popen(["sleep", "309"], stdout=subprocess.PIPE).stdout.read(1)
 
+    def test_select_beside_a_ticking_loop():
+        import select
+        def tick():
+            while True:
+                time.sleep(0.5)
+        threading.Thread(target=tick, daemon=True).start()
+        reader, writer = os.pipe()
+        select.select([reader], [], [])
+
     def test_pause():
         signal.pause()
 

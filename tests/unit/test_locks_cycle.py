@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from typing import Any
 
-from pytest_rlstability.locks.cycle import find_cycle, hear, leads_to, waits_text
+from pytest_rlstability.locks.cycle import find_cycle, hear, is_certain, leads_to, waits_text
 
 
 def wait(
-    thread: int, name: str, what: str, owner: int | None, *, endless: bool = True, lock: int = 0
+    thread: int, name: str, what: str, owner: int | None, *, endless: bool = True, lock: int = 0, bound: bool = True
 ) -> dict[str, Any]:
     return {
         "event": "waits", "thread": thread, "native": thread, "name": name, "lock": lock or thread, "what": what,
         "site": f"env.py:{thread}", "endless": endless, "holds": [], "owner": owner,
-        "owner_name": f"t{owner}", "owner_site": "",
+        "owner_name": f"t{owner}", "owner_site": "", "bound": bound,
     }  # fmt: skip
 
 
@@ -41,7 +41,7 @@ def test_waits_that_end_are_no_cycle() -> None:
 
 
 def test_another_thread_took_the_lock_meanwhile() -> None:
-    taken = {"event": "taken", "lock": 7, "owner": 3, "owner_name": "c", "owner_site": "env.py:9"}
+    taken = {"event": "taken", "lock": 7, "owner": 3, "owner_name": "c", "owner_site": "env.py:9", "bound": True}
     waits = heard(wait(1, "a", "x", 2, lock=7), wait(2, "b", "y", 1, lock=8), taken)
     assert find_cycle(waits) == []
     assert "waits for x (env.py:1), held by thread c (env.py:9)" in waits_text(waits)
@@ -51,3 +51,12 @@ def test_itself() -> None:
     waits = heard(wait(1, "main", "frame_lock", 1))
     assert find_cycle(waits) == [1]
     assert waits_text(waits) == "thread main waits for frame_lock (env.py:1), which it holds itself"
+
+
+def test_a_cycle_over_a_lock_that_others_may_open_is_not_certain() -> None:
+    bound = heard(wait(1, "a", "x", 2), wait(2, "b", "y", 1))
+    assert is_certain(bound, find_cycle(bound))
+    gate = heard(wait(1, "a", "x", 2), wait(2, "b", "y", 1, bound=False))
+    assert find_cycle(gate)
+    assert not is_certain(gate, find_cycle(gate))
+    assert not is_certain(gate, [])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import _thread
 import concurrent.futures
 import copy
 import gc
@@ -90,6 +91,42 @@ def test_lock(book: Book) -> None:
         pickle.dumps(lock)
     with pytest.raises(TypeError):
         copy.copy(lock)
+
+
+def test_what_a_bare_lock_refuses_is_refused_by_one_that_is_free(book: Book) -> None:
+    for lock in (threading.Lock(), threading.RLock()):
+        with pytest.raises(TypeError):
+            lock.acquire(timeout=None)  # type: ignore[arg-type]
+        with pytest.raises(ValueError):
+            lock.acquire(False, 1)
+        with pytest.raises(OverflowError):
+            lock.acquire(timeout=1e12)
+        assert lock.acquire(timeout=5)
+        lock.release()
+        assert lock.acquire(blocking=False)
+        lock.release()
+
+
+def test_what_the_library_asks_of_its_own_locks(book: Book) -> None:
+    """resource_tracker's RLock is made here, if it is first imported now."""
+    lock = threading.RLock()
+    with lock:
+        assert lock._is_owned()  # type: ignore[attr-defined]
+        if hasattr(_thread.RLock(), "_recursion_count"):
+            assert lock._recursion_count() == 1  # type: ignore[attr-defined]
+    with pytest.raises(AttributeError):
+        lock.nonsense  # type: ignore[attr-defined]  # noqa: B018
+
+
+def test_a_lock_taken_by_a_with_is_bound_to_its_owner_and_a_gate_is_not(book: Book) -> None:
+    lock, gate, again = threading.Lock(), threading.Lock(), threading.RLock()
+    with lock:
+        gate.acquire()
+        again.acquire()
+        bound = {record.label: record.is_bound for record in records.me.holding()}
+        again.release()
+        gate.release()
+    assert bound == {"lock": True, "gate": False, "again": True}
 
 
 def test_rlock(book: Book) -> None:
