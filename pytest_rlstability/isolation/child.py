@@ -205,7 +205,7 @@ class Child:
         self._slot.enter("exit")
         if exit_check:
             drop_references(item)
-            check_exit(item.config, lambda: self._tell_leftovers(before), finalizing=self._finalizing)
+            check_exit(item, lambda: self._tell_leftovers(before), finalizing=self._finalizing)
         save_coverage(self._directory)
         if self._finalizing:
             self._faults.stop_holding()

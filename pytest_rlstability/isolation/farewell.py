@@ -12,6 +12,7 @@ from contextlib import suppress
 import pytest
 
 from pytest_rlstability.isolation.collector import collect
+from pytest_rlstability.isolation.late_errors import tell_late_errors
 from pytest_rlstability.isolation.output import capturing
 
 
@@ -37,17 +38,17 @@ def drop_references(item: pytest.Item) -> None:
         item._instance = None
 
 
-def check_exit(config: pytest.Config, look: Callable[[], None], *, finalizing: bool) -> None:
+def check_exit(item: pytest.Item, look: Callable[[], None], *, finalizing: bool) -> None:
     """What interpreter shutdown would do, in its order: threads, exit callbacks, garbage.
 
     Garbage goes first as well, while the threads it may belong to still live: that is where a corrupted heap
     usually shows. Then *look* may see what the test left behind. With *finalizing* the interpreter does the rest.
     """
-    with capturing(config):
+    with capturing(item.config):
         collect()
         look()
-        if finalizing:
-            return
-        threading._shutdown()  # type: ignore[attr-defined]
-        atexit._run_exitfuncs()
-        collect()
+        if not finalizing:
+            threading._shutdown()  # type: ignore[attr-defined]
+            atexit._run_exitfuncs()
+            collect()
+        tell_late_errors(item)

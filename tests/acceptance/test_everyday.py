@@ -158,6 +158,12 @@ SUITE = """
         2
         '''
 
+    class TestParts(unittest.TestCase):
+        def test_parts(self):
+            for number in range(3):
+                with self.subTest(number=number):
+                    self.assertNotEqual(number, 1)
+
     def test_subtests(subtests):
         for number in range(3):
             with subtests.test(number=number):
@@ -180,6 +186,38 @@ def test_attributes_for_junit(run_pytest):
     written = (run_pytest.path / "junit.xml").read_text()
     assert 'story="walker"' in written
     assert '<property name="suite" value="wide"' in written
+
+
+LATE = """
+    import threading, time
+
+    class Node:
+        def __del__(self):
+            raise RuntimeError("in a finalizer")
+
+    def test_thread():
+        def late():
+            time.sleep(0.3)
+            raise RuntimeError("in a thread")
+        threading.Thread(target=late).start()
+
+    def test_cycle():
+        node = Node()
+        node.itself = node
+"""
+
+
+ERRORS = [f"-Werror::pytest.Pytest{kind}ExceptionWarning" for kind in ("UnhandledThread", "Unraisable")]
+
+
+@pytest.mark.parametrize("filters", [[], ERRORS])
+def test_what_is_raised_after_a_tests_end_is_told(run_pytest, filters):
+    outcome = run_pytest(LATE, *filters)
+    assert outcome.tests == {"test_thread": "passed", "test_cycle": "passed"}
+    assert "2 warnings" in outcome.text
+    assert "Exception in thread" in outcome.text
+    assert "Exception ignored in" in outcome.text
+    assert "2 warnings" not in run_pytest(LATE, "-W", "ignore").text
 
 
 @pytest.mark.slow
