@@ -119,7 +119,9 @@ def test_what_the_library_asks_of_its_own_locks(book: Book) -> None:
 
 
 def test_a_lock_taken_by_a_with_is_bound_to_its_owner_and_a_gate_is_not(book: Book) -> None:
-    lock, gate, again = threading.Lock(), threading.Lock(), threading.RLock()
+    lock = threading.Lock()
+    gate = threading.Lock()
+    again = threading.RLock()
     with lock:
         gate.acquire()
         again.acquire()
