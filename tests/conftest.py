@@ -3,16 +3,25 @@
 from __future__ import annotations
 
 import json
+import signal
 import tempfile
 import textwrap
 import xml.etree.ElementTree as ElementTree
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
 
 pytest_plugins = ["pytester"]
+
+
+def pytest_configure() -> None:
+    """A job in the background of a shell ignores Ctrl-C, and so would the runs that tests interrupt."""
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        with suppress(ValueError):  # not in the main thread: then it stays so
+            signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @dataclass
