@@ -11,6 +11,7 @@ from collections.abc import Iterable
 
 from pytest_rlstability.evidence.processes import ThreadState, TreeState, descriptor_target, look_at_process
 from pytest_rlstability.isolation.kernel import command_of
+from pytest_rlstability.signals.proc import links_of
 
 _SLEEPS = ("nanosleep", "clock_nanosleep")
 _MULTIPLEXERS = ("poll", "ppoll", "select", "pselect6", "epoll_wait", "epoll_pwait", "epoll_pwait2")
@@ -46,7 +47,7 @@ def waits_outside(tree: TreeState, main: int) -> bool:
     if thread.descriptor is None or not thread.untimed:
         return False
     target = descriptor_target(thread.pid, thread.descriptor)
-    own = _list_targets(thread.pid)
+    own = links_of(thread.pid)
     if target.startswith("pipe:"):
         return own.count(target) == 1
     if target.startswith("socket:"):
@@ -130,10 +131,10 @@ def _lock_holder(pid: int, descriptor: int, tree: Iterable[int]) -> str:
 def _holders(pid: int, target: str, tree: Iterable[int]) -> str:
     """Who has the other end: those of the test that do (a fork inherits it), a stopped one first, else any."""
     members = list(tree)
-    holders = [other for other in members if other != pid and target in _targets(other)]
-    if not holders and target in _targets(pid):
+    holders = [other for other in members if other != pid and target in links_of(other)]
+    if not holders and target in links_of(pid):
         return ", whose other end only this process holds"
-    holders = holders or [other for other in _all_processes() if other != pid and target in _targets(other)][:1]
+    holders = holders or [other for other in _all_processes() if other != pid and target in links_of(other)][:1]
     if not holders:
         return ", whose other end nobody holds"
     words = sorted((f"{process_name(other, members[0])}, which {_what(other)}" for other in holders), key=_unstopped)
@@ -159,17 +160,6 @@ def _all_processes() -> list[int]:
 def _what(pid: int) -> str:
     states = look_at_process(pid)
     return _doing(states[0]) if states else "has ended"
-
-
-def _targets(pid: int) -> set[str]:
-    return set(_list_targets(pid))
-
-
-def _list_targets(pid: int) -> list[str]:
-    try:
-        return [descriptor_target(pid, int(name)) for name in os.listdir(f"/proc/{pid}/fd")]
-    except OSError:
-        return []
 
 
 def unix_peer(inode: int) -> int | None:

@@ -12,7 +12,7 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from pytest_rlstability.isolation.kernel import children_of, command_of, descendants_of, read_small
+from pytest_rlstability.isolation.kernel import FATAL_SIGNALS, children_of, command_of, descendants_of, read_small
 
 _NUMBERS = {
     "x86_64": {
@@ -262,11 +262,9 @@ def _has_timer(pid: int, alarm_is_ours: bool) -> bool:
     try:
         if Path(f"/proc/{pid}/timers").read_text().strip():
             return True
-        status = Path(f"/proc/{pid}/status").read_text()
     except OSError:
         return False
-    found = re.search(r"^SigCgt:\s*([0-9a-f]+)", status, re.MULTILINE)
-    caught = 0 if found is None else int(found[1], 16)
+    caught = _signals(f"/proc/{pid}/status", "SigCgt")
     waking = [*_USERS_SIGNALS, *([] if alarm_is_ours else [signal.SIGALRM])]
     return any(caught >> (number - 1) & 1 for number in waking)
 
@@ -301,6 +299,26 @@ def _is_mapped_elsewhere(file: str, pid: int, members: Iterable[int]) -> bool:
             if any(file in line and line.split()[1].endswith("s") for line in maps.splitlines() if file in line):
                 return True
     return False
+
+
+def held_signal(pid: int) -> int | None:
+    """The fatal signal at which a thread of *pid* is held in libc's ``pause``: it is blocked while its handler runs."""
+    for thread in look_at_process(pid):
+        if thread.call in ("pause", "ppoll") and thread.endless:
+            blocked = _signals(f"/proc/{pid}/task/{thread.thread}/status", "SigBlk")
+            held = [number for number in FATAL_SIGNALS if blocked >> (number - 1) & 1]
+            if held and len(held) < len(FATAL_SIGNALS):  # who blocks them all blocks everything
+                return int(held[0])
+    return None
+
+
+def _signals(status: str, name: str) -> int:
+    """The signals in the set *name* of a ``status`` file, a bit each."""
+    try:
+        found = re.search(rf"^{name}:\s*([0-9a-f]+)", Path(status).read_text(), re.MULTILINE)
+    except OSError:
+        return 0
+    return 0 if found is None else int(found[1], 16)
 
 
 def is_helper(pid: int) -> bool:

@@ -312,12 +312,11 @@ class Dispatch:
             warn(unit.last, f"the process that {unit.last.nodeid} was the last to run in: {verdict.text()}")
 
     def _backend(self, name: str) -> Backend:
-        hold = self._holds
         if name == "zygote":
             from pytest_rlstability.isolation.zygote import ZygoteBackend
 
-            return ZygoteBackend(self._session, self._hub, hold=hold, seed=self._settings.seed)
-        return SpawnBackend(self._session, self._hub, hold=hold, seed=self._settings.seed)
+            return ZygoteBackend(self._session, self._hub, hold=self._holds, seed=self._settings.seed)
+        return SpawnBackend(self._session, self._hub, hold=self._holds, seed=self._settings.seed)
 
     def _ask_canary(self) -> str:
         """Have a forked process use the native threads this one may have used, and see whether it comes back."""

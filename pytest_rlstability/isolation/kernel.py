@@ -50,30 +50,6 @@ def hold_on_fatal_signals() -> None:
             _set_handler(number, pause)
 
 
-def held_signal(pid: int) -> int | None:
-    """The fatal signal at which a thread of *pid* is held. While its handler runs, the signal is blocked."""
-    try:
-        threads = os.listdir(f"/proc/{pid}/task")
-    except OSError:
-        return None
-    for thread in threads:
-        try:
-            status = read_small(f"/proc/{pid}/task/{thread}/status")
-            blocked = int(status.partition(b"\nSigBlk:\t")[2][:16] or b"0", 16)
-            held = [number for number in FATAL_SIGNALS if blocked >> (number - 1) & 1]
-            if held and len(held) < len(FATAL_SIGNALS) and _is_paused(pid, thread):
-                return int(held[0])
-        except (OSError, ValueError):
-            continue
-    return None
-
-
-def _is_paused(pid: int, thread: str) -> bool:
-    """Whether it is in libc's ``pause``, a system call of its own or a ``ppoll`` of nothing."""
-    words = read_small(f"/proc/{pid}/task/{thread}/syscall").split()
-    return words[:1] == [b"34"] or words[:3] == [b"73", b"0x0", b"0x0"]
-
-
 def default_fatal_signals() -> None:
     """Let the fatal signals kill again."""
     if _libc is not None:

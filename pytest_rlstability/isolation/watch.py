@@ -7,11 +7,11 @@ import time
 from pathlib import Path
 from typing import Protocol
 
-from pytest_rlstability.evidence.processes import look_at_tree
+from pytest_rlstability.evidence.processes import held_signal, look_at_tree
 from pytest_rlstability.evidence.stacks import FATAL_WORDS
 from pytest_rlstability.facts import Killed
 from pytest_rlstability.isolation.hub import TestProcess
-from pytest_rlstability.isolation.kernel import held_signal, read_small, signal_name
+from pytest_rlstability.isolation.kernel import read_small, signal_name
 from pytest_rlstability.isolation.output import read_output
 from pytest_rlstability.isolation.stall_watch import evidence
 from pytest_rlstability.units import format_duration, format_size

@@ -32,7 +32,7 @@ def held_by(pids: Iterable[int], directory: str, names: Collection[str]) -> set[
     """Those of *names* that a process of *pids* has mapped or open."""
     held: set[str] = set()
     for pid in pids:
-        targets = links_of(pid)
+        targets = set(links_of(pid))
         maps = read_bytes(f"/proc/{pid}/maps").decode(errors="replace")
         targets.update(line.split(maxsplit=5)[-1] for line in maps.splitlines() if directory in line)
         held.update(name for name in names if f"{directory}/{name}" in targets)

@@ -51,10 +51,10 @@ def read_bytes(path: str) -> bytes:
         return b""
 
 
-def links_of(pid: int) -> set[str]:
-    """What the descriptors of a process lead to."""
+def links_of(pid: int) -> list[str]:
+    """What each descriptor of a process leads to."""
     directory = f"/proc/{pid}/fd"
     try:
-        return {read_link(f"{directory}/{number}") for number in os.listdir(directory)}
+        return [read_link(f"{directory}/{number}") for number in os.listdir(directory)]
     except OSError:
-        return set()
+        return []

@@ -52,9 +52,8 @@ class Standstill:
         self._after = after
         self._mark: tuple[object, ...] | None = None
         self._marks: frozenset[tuple[int, int, int, int]] = frozenset()
-        self.silent = 0.0
         self._patience = _BACKGROUND_PATIENCE
-        self.still = self.quiet = self.main_asleep = self.main_still = self.background = 0.0
+        self.still = self.silent = self.quiet = self.main_asleep = self.main_still = self.background = 0.0
 
     @property
     def is_over(self) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import functools
 import gc
+import sysconfig
 import weakref
 from collections import deque
 from collections.abc import Callable
@@ -13,6 +14,7 @@ import pytest
 
 from pytest_rlstability.leaks.attribution import _is_own
 from pytest_rlstability.leaks.growers import Grower, census, growers, grown_since
+from pytest_rlstability.leaks.lines import LineMeter, show_line
 from pytest_rlstability.leaks.paths import is_referred_to, path_to
 
 KEPT: list[object] = []
@@ -163,3 +165,20 @@ def test_whether_anything_refers_to_it() -> None:
     found = is_referred_to(held), is_referred_to(lost[0], hidden=[lost])
     KEPT.clear()
     assert found == (True, False)
+
+
+def test_what_a_library_does_after_it_has_called_back_is_the_callers_doing() -> None:
+    code = compile(
+        "def make(call, kept):\n    call()\n    kept.append(1)\n", f"{sysconfig.get_path('stdlib')}/x.py", "exec"
+    )
+    library: dict[str, Callable[..., None]] = {}
+    exec(code, library)
+    kept: list[int] = []
+    meter = LineMeter(lambda: float(len(kept)))
+    meter.start()
+    for _ in range(8):
+        library["make"](lambda: None, kept)
+    meter.stop()
+    best = meter.best(1.0, 8)
+    assert best is not None
+    assert 'library["make"]' in show_line(*best)

@@ -13,7 +13,7 @@ import pytest
 from pytest_rlstability.leaks.attribution import Finding
 from pytest_rlstability.leaks.check import LeakCheck, Watched
 from pytest_rlstability.leaks.outcome import Outcome, _acquit_stopped, run
-from pytest_rlstability.leaks.report import suppression
+from pytest_rlstability.leaks.report import suppression, verdict
 from pytest_rlstability.leaks.settings import LeakSettings
 from pytest_rlstability.signals.registry import expand
 from pytest_rlstability.verdicts.leak import Judgement, Rule
@@ -107,3 +107,16 @@ def test_the_marker_that_is_suggested_leaves_the_signal_out(name: str) -> None:
     asked = expand(ast.literal_eval(marker.partition("signals=")[2].removesuffix(")")))
     assert name not in asked
     assert "threads" in asked
+
+
+def test_growth_by_the_minute_is_called_so() -> None:
+    signal: Any = SimpleNamespace(name="entities", title="probe entities", unit="count")
+    entry = Watched(signal, Rule(limit=100.0), judgement=Judgement("leak", True, per_lap=800.0), by_minute=True)
+    check: Any = SimpleNamespace(leaks=lambda: [entry], watched=[entry], settings=SimpleNamespace(limit=None))
+    check.__dict__.update(laps=9, measured_laps=8, measured_from=1, allowances=[], missing={}, sections=list)
+    entry.series.add(0.0, 1.0)
+    entry.series.add(1.0, 801.0)
+    told = verdict(check, Finding())
+    assert told.headline == "probe entities grow by 800 per minute (limit 100)"
+    assert "800 a minute" in told.text()
+    assert "rl_probe('entities', ..., per_minute=1e+03)" in told.text()
