@@ -13,15 +13,17 @@ import random
 from collections import Counter
 from collections.abc import Sequence
 
-from pytest_rlstability.baselines.compare import compare
-from pytest_rlstability.baselines.measures import Gatherer, TestMeasures
-from pytest_rlstability.events import event
+from pytest_rlstability.leaks.signals.facts import signal_facts
+from pytest_rlstability.model.events import Finished, Outcome, Sample
+from pytest_rlstability.reports.baselines.compare import compare
+from pytest_rlstability.reports.baselines.measures import Gatherer, TestMeasures
 
 LAP = 0.1
 HEAP = 5e6
 PEAK = 200e6
 SAMPLES = 40
 TOLERANCE = 0.2
+SIGNALS = signal_facts({})
 MEASURES = ("lap time", "peak memory", "growth of malloc per lap")
 CHANGES = (
     ("unchanged", 1.0, 0.0),
@@ -49,8 +51,8 @@ def run(laps: Sequence[float], values: Sequence[float], peak: float) -> TestMeas
     seconds = 0.0
     for lap, (took, value) in enumerate(zip(laps, values, strict=True)):
         seconds += took
-        gatherer.hear(event("sample", "t", lap=lap, seconds=seconds, values={"malloc": value}))
-    gatherer.hear(event("finished", "t", outcome="passed", peak_memory=peak))
+        gatherer.handle(Sample(test="t", lap=lap, seconds=seconds, values={"malloc": value}))
+    gatherer.handle(Finished(test="t", outcome=Outcome.PASSED, peak_memory=peak))
     return gatherer.tests["t"]
 
 
@@ -68,7 +70,7 @@ def shares_worse(pairs: int, share: float, factor: float, per_lap: float) -> dic
             )
             for times, growth in ((1.0, 0.0), (factor, per_lap))
         )
-        worse.update(change.measure for change in compare({"t": before}, {"t": after}, TOLERANCE).worse)
+        worse.update(change.measure for change in compare({"t": before}, {"t": after}, TOLERANCE, SIGNALS).worse)
     return {measure: worse[measure] / pairs for measure in MEASURES}
 
 

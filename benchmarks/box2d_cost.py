@@ -16,7 +16,7 @@ from typing import Any
 
 import Box2D
 
-from pytest_rlstability.box2d.watch import WorldFactory
+from pytest_rlstability.kits.box2d.watch import WorldFactory
 
 BODIES, STEPS, TARGET = 200, 20, 0.05
 

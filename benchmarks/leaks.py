@@ -73,7 +73,7 @@ def run_apart(detector: str, case: Case, seed: int) -> Run:
 def summary(runs: list[Run], cases: dict[str, Case]) -> list[str]:
     """A markdown table: one row per detector."""
     lines = [
-        "| detector | leaks caught | innocents accused | first answer right (Python) | seconds in all |",
+        "| detector | leaks caught | innocents called a leak | first answer right (Python) | seconds in all |",
         "| --- | --- | --- | --- | --- |",
     ]
     for detector in dict.fromkeys(run.detector for run in runs):

@@ -15,7 +15,7 @@ from collections.abc import Callable
 from time import perf_counter
 from typing import Any
 
-from pytest_rlstability.locks.patch import install, uninstall
+from pytest_rlstability.child.locks.patch import install, uninstall
 
 TAKES, TARGET = 1000, 2.0
 
@@ -62,7 +62,7 @@ def main() -> int:
     }
     bare = {name: make() for name, make in makers.items()}
     pair: Any = (threading.Lock(), threading.Lock())
-    install()
+    install("benchmark")
     tracked = {name: make() for name, make in makers.items()}
     tracked_pair: Any = (threading.Lock(), threading.Lock())
     cases: list[tuple[str, Callable[[Any], None], Any, Any]] = [
@@ -75,7 +75,7 @@ def main() -> int:
         before, after = shortest(take, plain, watched, rounds)
         ratios[name] = after / before
         print(f"{name:<46} {before:7.1f} ns bare {after:7.1f} ns tracked {after / before:5.2f} x")
-    uninstall()
+    uninstall("benchmark")
     return 1 if ratios["with Lock"] > TARGET else 0
 
 

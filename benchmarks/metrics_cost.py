@@ -10,28 +10,28 @@ import time
 
 from prometheus_client import generate_latest
 
-from pytest_rlstability.events import event
+from pytest_rlstability.leaks.signals.facts import signal_facts
+from pytest_rlstability.model.events import Finished, Outcome, Sample, Started
 from pytest_rlstability.reports.exposition import registry_of
 from pytest_rlstability.reports.run_state import RunState
-from pytest_rlstability.signals.registry import SIGNALS
 
 TESTS = 10_000
 SAMPLES = 60
 
 
 def main() -> None:
-    state, heard = RunState(), 0
+    state, handled = RunState(), 0
     generator = random.Random(1)
     started = time.process_time()
     for number in range(TESTS):
         name = f"tests/test_module_{number % 100}.py::test_number[{number}]"
-        state.hear(event("started", name))
+        state.handle(Started(test=name))
         for lap in range(SAMPLES if number % 4 == 0 else 0):
-            values = {signal: generator.random() * 1e6 for signal in SIGNALS}
-            state.hear(event("sample", name, lap=lap, seconds=lap * 0.2, values=values))
-            heard += 1
-        state.hear(event("finished", name, outcome="passed", verdict=None, duration=1.0, peak_memory=3e7, laps=SAMPLES))
-    print(f"{heard} samples heard: {(time.process_time() - started) / heard * 1e6:.0f} us each, the making included")
+            values = {signal: generator.random() * 1e6 for signal in signal_facts({})}
+            state.handle(Sample(test=name, lap=lap, seconds=lap * 0.2, values=values))
+            handled += 1
+        state.handle(Finished(test=name, outcome=Outcome.PASSED, duration=1.0, peak_memory=3e7, laps=SAMPLES))
+    print(f"{handled} samples handled: {(time.process_time() - started) / handled * 1e6:.0f} us each, with the making")
     registry = registry_of(state)
     for which in ("first", "second"):
         started = time.process_time()

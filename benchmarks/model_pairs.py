@@ -13,9 +13,9 @@ import sys
 import tempfile
 from pathlib import Path
 
-from pytest_rlstability.models import plain_values
-from pytest_rlstability.models.audit import audit, spoken
-from pytest_rlstability.models.interpreters import Interpreter, find_interpreter, lend_cloudpickle
+from pytest_rlstability.kits.models import plain_values
+from pytest_rlstability.kits.models.audit import audit, spoken
+from pytest_rlstability.kits.models.interpreters import Interpreter, find_interpreter, lend_cloudpickle
 from pytest_rlstability.steps import Outcome, Step, run_step, run_steps
 
 PROGRESS = [1.0, 0.75, 0.5, 0.25, 0.0]

@@ -82,7 +82,7 @@ class Bench:
         forked = {**self.environment, "PYTHONPATH": str(self.peers)}
         return {
             "plain": (pytest, self.environment),
-            "ours": ([*ours, "--rl-stability"], self.environment),
+            "ours": ([*ours, "--rl-stability", "--rl-group=test"], self.environment),
             "pytest-forked": ([*pytest, "-p", "pytest_forked", "--forked"], forked),
         }
 
@@ -121,7 +121,14 @@ class Bench:
     def measure_spawn(self, imports: str, rounds: int) -> tuple[float, float]:
         """Seconds per test of the spawn backend, and of an interpreter that imports the same modules."""
         pytest = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "pytest_timeout"]
-        command = [*pytest, "-p", "pytest_rlstability.plugin", "--rl-stability", "--rl-backend=spawn"]
+        command = [
+            *pytest,
+            "-p",
+            "pytest_rlstability.plugin",
+            "--rl-stability",
+            "--rl-group=test",
+            "--rl-backend=spawn",
+        ]
         files = {}
         for count in (2, 8):
             files[count] = self.directory / f"test_spawn_{count}.py"
@@ -129,7 +136,7 @@ class Bench:
         bare = [
             sys.executable,
             "-c",
-            f"import pytest, psutil, pytest_timeout, pytest_rlstability.isolation.child\n{imports}",
+            f"import pytest, psutil, pytest_timeout, pytest_rlstability.child.runner\n{imports}",
         ]
         ours, floor = [], []
         for _ in range(rounds):
@@ -182,7 +189,7 @@ def flat(directory: Path) -> None:
         "test_many.py",
     ]
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, (str(directory), os.getenv("PYTHONPATH"))))}
-    for name, options in (("plain pytest", []), ("--rl-stability", ["--rl-stability"])):
+    for name, options in (("plain pytest", []), ("--rl-stability", ["--rl-stability", "--rl-group=test"])):
         ran = subprocess.run(
             [*command, *options, "test_many.py"], cwd=directory, env=environment, capture_output=True, text=True
         )

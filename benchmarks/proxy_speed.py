@@ -15,7 +15,7 @@ import socket
 import statistics
 import time
 
-from pytest_rlstability.proxy.handle import ChaosProxy
+from pytest_rlstability.kits.proxy.handle import ChaosProxy
 
 _CHUNK_BYTES = 256 * 1024
 

@@ -14,7 +14,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from pytest_rlstability.pyboy import ForkedPyBoy, build_rom
+from pytest_rlstability.kits.pyboy.client import ForkedPyBoy
+from pytest_rlstability.kits.pyboy.rom import build_rom
 
 TARGETS = {1: 0.60, 24: 0.90}
 BOOT_FRAMES = 100

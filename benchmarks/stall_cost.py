@@ -16,9 +16,9 @@ import time
 from multiprocessing.synchronize import Event
 from pathlib import Path
 
-from pytest_rlstability.isolation.board import Board
-from pytest_rlstability.isolation.hub import TestProcess
-from pytest_rlstability.isolation.stall_watch import StallWatch
+from pytest_rlstability.model.progress_counters import ProgressCounters
+from pytest_rlstability.session.connections import TestProcess
+from pytest_rlstability.session.watchdogs.stall import StallWatch
 
 TARGET = 0.002
 
@@ -42,13 +42,13 @@ def share(threads: int, children: int, looks: int, *, busy: bool = False) -> flo
     ready.wait()
     time.sleep(0.2)
     with tempfile.TemporaryDirectory() as directory:
-        slot = Board(Path(directory)).slot(1)
-        watched = TestProcess(1, slot, Path(directory), Path(directory), pid=process.pid or 0)
+        counters = ProgressCounters(Path(directory)).of_process(1)
+        watched = TestProcess(1, counters, Path(directory), Path(directory), pid=process.pid or 0)
         watch = StallWatch(3600, Path(directory), print)
         spent = period = 0.0
         for _ in range(looks):
             before = time.thread_time()
-            assert watch.look(watched) is None
+            assert watch.check(watched) is None
             spent += time.thread_time() - before
             period += watch.due - time.monotonic()
             time.sleep(0.05)

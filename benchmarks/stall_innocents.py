@@ -38,7 +38,16 @@ def run(copies: int, at_once: int) -> list[tuple[str, str]]:
     with tempfile.TemporaryDirectory() as directory:
         for number in range(copies):
             shutil.copy(INNOCENTS, Path(directory) / f"test_innocents_{number}.py")
-        command = [sys.executable, "-m", "pytest", "-q", f"-n{at_once}", "--rl-stability", "--rl-native=off"]
+        command = [
+            sys.executable,
+            "-m",
+            "pytest",
+            "-q",
+            f"-n{at_once}",
+            "--rl-stability",
+            "--rl-group=test",
+            "--rl-native=off",
+        ]
         command += ["-p", "no:cacheprovider", "--junitxml=junit.xml"]
         subprocess.run(command, check=False, stdout=subprocess.DEVNULL, cwd=directory)
         cases = ElementTree.parse(Path(directory) / "junit.xml").iter("testcase")

@@ -20,7 +20,7 @@ import gymnasium
 import numpy
 from stable_baselines3.common.vec_env import SubprocVecEnv
 
-from pytest_rlstability.vec_env.guard import VecEnvGuard
+from pytest_rlstability.kits.vec_env.guard import VecEnvGuard
 
 
 def make_env() -> Any:

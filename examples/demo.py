@@ -1,4 +1,4 @@
-"""The five field stories, live: every faulty version is caught, every mended one passes.
+"""The five field stories, live: every faulty version is caught, every fixed one passes.
 
     python examples/demo.py                 # all of them, in a minute or two
     python examples/demo.py box2d_walker    # one
@@ -19,9 +19,11 @@ import xml.etree.ElementTree as ElementTree
 from dataclasses import dataclass
 from pathlib import Path
 
+from pytest_rlstability.model.verdict import Word
+
 EXAMPLES = Path(__file__).resolve().parent
 PAGE = Path("rlstability-demo.html")
-WORDS = ("CRASH:", "LEAK:", "STALL:", "FLAKY:")
+WORDS = tuple(f"{word}:" for word in Word)
 _PLACE = re.compile(r"\.py:\d+")
 
 
@@ -42,7 +44,7 @@ STORIES = (
             "test_filming": "PyBoy is used",
             "test_closing_while_filming": "PyBoy is stopped while another thread may still use it",
             "test_saving_a_frame": "cannot write mode RGBA as JPEG: PyBoy's screen has an alpha channel",
-            "test_frame_stack": "observations of 3 different frames are one and the same memory",
+            "test_frame_stack": "observations of 3 different frames share the same memory",
             "test_last_frame_outlives_the_game": "view(s) of the screen outlived stop()",
             "test_a_broken_state_is_loaded": "STALL: PyBoy did not return from tick(1, True, True)",
         },
@@ -132,11 +134,11 @@ def tell(story: Story, results: list[Result]) -> bool:
         for line in result.headline.splitlines():
             print(textwrap.fill(line[:400], 118, initial_indent=" " * 11, subsequent_indent=" " * 11))
     missing = story.faults.keys() - {result.name for result in results}
-    mended = [result for result in results if not result.faulty]
-    broken = [result.name for result in mended if result.outcome not in ("passed", "skipped")]
-    passing = sum(result.outcome == "passed" for result in mended)
+    fixed = [result for result in results if not result.faulty]
+    broken = [result.name for result in fixed if result.outcome not in ("passed", "skipped")]
+    passing = sum(result.outcome == "passed" for result in fixed)
     trouble = f"; these do not: {', '.join(broken)}" if broken else ""
-    print(f"  mended   {passing} {'test passes' if passing == 1 else 'tests pass'}{trouble}")
+    print(f"  fixed    {passing} {'test passes' if passing == 1 else 'tests pass'}{trouble}")
     if missing:
         print(f"  did not run: {', '.join(sorted(missing))}")
     return good and not missing and not broken and passing > 0

@@ -9,7 +9,7 @@ __version__ = "0.1.0"
 def __getattr__(name: str) -> object:
     # On demand: the emulator's process and the fixtures that need no emulator import this package too.
     if name in ("EmulatorCrashed", "EmulatorStalled"):
-        from pytest_rlstability.pyboy import errors
+        from pytest_rlstability.kits.pyboy import errors
 
         return getattr(errors, name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

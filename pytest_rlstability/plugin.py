@@ -1,28 +1,29 @@
-"""Every pytest hook of the plugin, and no logic. Heavy modules are imported where they are first needed."""
+"""The hooks of pytest's own process, without logic. Heavy modules are imported where they are first needed."""
 
 from __future__ import annotations
 
-from collections.abc import Generator, Sequence
+from collections.abc import Collection, Generator, Sequence
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from pytest_rlstability import markers, options
-from pytest_rlstability.beacon import is_test_process
+from pytest_rlstability import hookspecs, kits
+from pytest_rlstability.config import markers, options
+from pytest_rlstability.model.channel import is_test_process
 
 if TYPE_CHECKING:
-    from pytest_rlstability.isolation.engine import Engine
+    from pytest_rlstability.leaks.known_leaks import KnownLeak
+    from pytest_rlstability.leaks.signals.protocol import Signal
+    from pytest_rlstability.model.run import Run
+    from pytest_rlstability.model.verdict import Verdict
+    from pytest_rlstability.session.engine import Engine
+    from pytest_rlstability.session.watchdogs import KillCondition, Observer, WatchContext
 
 pytest_plugins: list[str] = [
-    "pytest_rlstability.fixtures.progress",
-    "pytest_rlstability.fixtures.laps",
-    "pytest_rlstability.fixtures.probe",
-    "pytest_rlstability.fixtures.locks",
-    "pytest_rlstability.fixtures.proxy",
-    "pytest_rlstability.fixtures.vec_env",
-    "pytest_rlstability.fixtures.pyboy",
-    "pytest_rlstability.fixtures.box2d",
-    "pytest_rlstability.fixtures.model",
+    "pytest_rlstability.child.progress_fixtures",
+    "pytest_rlstability.leaks.plugin",
+    "pytest_rlstability.reports.plugin",
+    *kits.PLUGINS,
 ]
 
 _engine = pytest.StashKey["Engine | None"]()
@@ -31,6 +32,10 @@ _engine = pytest.StashKey["Engine | None"]()
 def _engine_of(config: pytest.Config) -> Engine | None:
     """The engine that runs this process's tests; a test's own process may have been forked from one that has it."""
     return None if is_test_process(config) else config.stash[_engine]
+
+
+def pytest_addhooks(pluginmanager: pytest.PytestPluginManager) -> None:
+    pluginmanager.add_hookspecs(hookspecs)
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -42,36 +47,41 @@ def pytest_configure(config: pytest.Config) -> None:
         config.addinivalue_line("markers", line)
     config.stash[_engine] = None
     if options.settings_of(config).enabled and not is_test_process(config):
-        from pytest_rlstability.reports.desk import Desk
+        from pytest_rlstability.session.event_bus import EventBus
 
-        config.pluginmanager.register(Desk(config), "rlstability-desk")
+        config.pluginmanager.register(EventBus(config), "rlstability-event-bus")
 
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_configure_node(node: Any) -> None:
     node.workerinput["rl_seed"] = options.settings_of(node.config).seed
-    if (desk := node.config.pluginmanager.getplugin("rlstability-desk")) is not None:
-        from pytest_rlstability.reports.worker_line import open_at_controller
+    if (bus := node.config.pluginmanager.getplugin("rlstability-event-bus")) is not None:
+        from pytest_rlstability.session.xdist_channel import open_at_controller
 
-        open_at_controller(node, desk.hear_worker)
+        open_at_controller(node, bus.handle)
 
 
 def pytest_report_header(config: pytest.Config) -> str | None:
-    from pytest_rlstability.reports.terminal import header
+    from pytest_rlstability.session.terminal import header
 
     return header(options.settings_of(config))
 
 
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    if errors := markers.marker_errors(items):
+    def check_signals(names: Collection[str]) -> None:
+        from pytest_rlstability.leaks.signals.registry import signals_of
+
+        signals_of(config).expand(names)
+
+    if errors := markers.marker_errors(items, check_signals):
         raise pytest.UsageError("\n".join(errors))
     if not options.settings_of(config).soak:
         markers.skip_soaks(items)
 
 
 def pytest_report_collectionfinish(config: pytest.Config, items: Sequence[pytest.Item]) -> str | None:
-    from pytest_rlstability.reports.terminal import unchecked_line
+    from pytest_rlstability.session.terminal import unchecked_line
 
     return unchecked_line(items, options.settings_of(config))
 
@@ -80,7 +90,7 @@ def pytest_report_collectionfinish(config: pytest.Config, items: Sequence[pytest
 def pytest_runtestloop(session: pytest.Session) -> Generator[None, object, object]:
     if not options.settings_of(session.config).enabled:
         return (yield)
-    from pytest_rlstability.isolation.engine import engine_for
+    from pytest_rlstability.session.engine import engine_for
 
     engine = session.config.stash[_engine] = engine_for(session)
     try:
@@ -99,7 +109,7 @@ def pytest_runtest_protocol(item: pytest.Item, nextitem: pytest.Item | None) -> 
 
 @pytest.hookimpl(tryfirst=True, optionalhook=True)
 def pytest_timeout_set_timer(item: pytest.Item, settings: Any) -> bool | None:
-    from pytest_rlstability.isolation.timeouts import is_kept_outside
+    from pytest_rlstability.session.watchdogs.timeouts import is_kept_outside
 
     engine = _engine_of(item.config)
     return is_kept_outside(item, settings, isolated=engine is not None and engine.isolates(item)) or None
@@ -111,7 +121,41 @@ def pytest_runtest_makereport(
 ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
     report = yield
     if call.excinfo is not None:
-        from pytest_rlstability.reports.verdict_report import show_raised
+        from pytest_rlstability.child.verdict_report import show_raised
 
         show_raised(report, item, call.excinfo.value)
     return report
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_rlstability_kill_conditions(item: pytest.Item, context: WatchContext) -> list[KillCondition]:
+    from pytest_rlstability.session.watchdogs.shipped import shipped_kill_conditions
+
+    return shipped_kill_conditions(item, context)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_rlstability_observers(item: pytest.Item, context: WatchContext) -> list[Observer]:
+    from pytest_rlstability.session.watchdogs.shipped import shipped_observers
+
+    return shipped_observers(item, context)
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_rlstability_judge(run: Run) -> Verdict | None:
+    from pytest_rlstability.verdicts import judge
+
+    return judge(run)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_rlstability_signals() -> list[type[Signal]]:
+    from pytest_rlstability.leaks.signals.registry import shipped_signals
+
+    return shipped_signals()
+
+
+def pytest_rlstability_known_leaks() -> list[KnownLeak]:
+    from pytest_rlstability.leaks.known_leaks import shipped_known_leaks
+
+    return shipped_known_leaks()

@@ -39,7 +39,10 @@ class Outcome:
 
 
 class RunPytest:
-    """``run_pytest(source, *arguments)``: writes the source as a test file and runs it with ``--rl-stability``."""
+    """``run_pytest(source, *arguments)``: writes the source as a test file and runs it with ``--rl-stability``.
+
+    Every test has a process of its own, unless an argument says otherwise: ``--rl-group=auto`` is the default of users.
+    """
 
     def __init__(self, pytester: pytest.Pytester) -> None:
         self.pytester = pytester
@@ -60,7 +63,7 @@ class RunPytest:
         junit, events = self.path / "junit.xml", self.path / "events.jsonl"
         for path in (junit, events):
             path.unlink(missing_ok=True)
-        switch = ["--rl-stability", f"--rl-jsonl={events}"] if on else []
+        switch = ["--rl-stability", "--rl-group=test", f"--rl-jsonl={events}"] if on else []
         result = self.pytester.runpytest_subprocess(
             *switch, f"--junitxml={junit}", "-o", "junit_family=xunit1", *arguments, timeout=120
         )
@@ -88,7 +91,8 @@ def _read_junit(outcome: Outcome, path: Path) -> None:
 
 @pytest.fixture
 def run_pytest(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> Iterator[RunPytest]:
-    for name in ("PYTEST_ADDOPTS", "PYTEST_DISABLE_PLUGIN_AUTOLOAD", "CI", "GITHUB_ACTIONS", "GITHUB_STEP_SUMMARY"):
+    for name in ("PYTEST_ADDOPTS", "PYTEST_DISABLE_PLUGIN_AUTOLOAD", "CI", "GITHUB_ACTIONS", "GITHUB_STEP_SUMMARY",
+                 "PYTHONUNBUFFERED"):  # fmt: skip
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("COLUMNS", "160")
     # Not below pytester's own directory: multiprocessing's sockets need a short path.

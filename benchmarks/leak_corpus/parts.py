@@ -11,7 +11,7 @@ def build_pyboy() -> Any:
     """An emulator that runs the package's homebrew ROM."""
     from pyboy import PyBoy
 
-    from pytest_rlstability.pyboy.rom import build_rom
+    from pytest_rlstability.kits.pyboy.rom import build_rom
 
     path = os.path.join(tempfile.gettempdir(), f"leak-corpus-{os.getuid()}.gb")
     with open(path, "wb") as file:

@@ -1,5 +1,5 @@
 """Tests that take their time and must never be called a stall. Run by
-tests/acceptance/test_stall_corpus.py, and again and again by benchmarks/stall_innocents.py."""
+tests/session/test_stall_corpus.py, and again and again by benchmarks/stall_innocents.py."""
 
 import asyncio
 import mmap

@@ -1,6 +1,6 @@
 """The same walker, giving back what it took.
 
-pytest --rl-stability examples/box2d_walker/test_walker_mended.py
+pytest --rl-stability examples/box2d_walker/test_walker_fixed.py
 """
 
 from __future__ import annotations

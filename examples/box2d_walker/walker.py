@@ -8,7 +8,7 @@ import Box2D
 
 
 class GrazingWalker:
-    """Leaves everything behind: terrain is laid anew in each episode and eaten food is only forgotten."""
+    """Leaves everything behind: terrain is laid again in each episode and eaten food is only forgotten."""
 
     FOOD = 3
 

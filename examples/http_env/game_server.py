@@ -47,7 +47,7 @@ class Game:
 
 
 class Handler(BaseHTTPRequestHandler):
-    """Takes the lock to play, and lets go of it before it sends: the network may take for ever."""
+    """Takes the lock to play, and lets go of it before it sends: the network may take forever."""
 
     protocol_version = "HTTP/1.1"
     game: Game

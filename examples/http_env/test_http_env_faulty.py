@@ -38,7 +38,7 @@ def test_every_step_is_applied_once(server: GameServer, chaos_proxy) -> None:
 @pytest.mark.rl_no_stall(after="3s")
 @pytest.mark.timeout(30)
 def test_a_server_that_falls_silent(server: GameServer, chaos_proxy, rl_heartbeat) -> None:
-    """Waits for ever: no timeout was asked for. The game loop is alive and well: only heartbeats tell."""
+    """Waits forever: no timeout was asked for. The game loop runs on, so that only missing heartbeats show it."""
     proxy = chaos_proxy(server.host, server.port)
     env = HeartbeatWrapper(NaiveEnv(proxy.host, proxy.port), rl_heartbeat)
     env.reset()

@@ -1,6 +1,6 @@
 """The same network, and nothing is lost: a session, deadlines, steps with a number, a lock that is never held to send.
 
-pytest --rl-stability examples/http_env/test_http_env_mended.py
+pytest --rl-stability examples/http_env/test_http_env_fixed.py
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """The same set-up with its table, and an extractor that asks for it: every stage is passed.
 
-pytest --rl-stability examples/model_creation_stages/test_model_creation_mended.py
+pytest --rl-stability examples/model_creation_stages/test_model_creation_fixed.py
 """
 
 from __future__ import annotations

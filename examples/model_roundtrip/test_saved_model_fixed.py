@@ -1,4 +1,4 @@
-"""Story 2, mended: the schedule is importable, so the file carries no code. The test passes on every target."""
+"""Story 2, fixed: the schedule is importable, so the file carries no code. The test passes on every target."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """The same game, filmed safely: under a lock in this process, or with the emulator in one of its own.
 
-pytest --rl-stability examples/pyboy_capture/test_capture_mended.py
+pytest --rl-stability examples/pyboy_capture/test_capture_fixed.py
 """
 
 from __future__ import annotations

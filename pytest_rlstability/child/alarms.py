@@ -1,4 +1,4 @@
-"""When a test's own alarm goes off, which no other process can see."""
+"""Notes when a test's own alarm will go off: no other process can see that."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ Note = Callable[[float, bool], None]
 """Called with the seconds until an alarm goes off, 0 for never, and whether it does so again and again."""
 
 
-def announce_alarms(note: Note) -> None:
-    """Call *note* when anything but pytest-timeout sets an alarm, or takes it back. What imported the function by
-    name before is not heard."""
+def report_alarms(note: Note) -> None:
+    """Call *note* when anything but pytest-timeout sets or cancels an alarm. Code that imported the function by name
+    earlier is not noticed."""
     if hasattr(signal, "alarm"):
-        signal.alarm = _announced(signal.alarm, lambda seconds: note(seconds, False))
+        signal.alarm = _noted(signal.alarm, lambda seconds: note(seconds, False))
     if hasattr(signal, "setitimer"):
-        signal.setitimer = _announced(signal.setitimer, functools.partial(_note_timer, note))
+        signal.setitimer = _noted(signal.setitimer, functools.partial(_note_timer, note))
 
 
 def _note_timer(note: Note, which: int, seconds: float, interval: float = 0.0) -> None:
@@ -26,10 +26,10 @@ def _note_timer(note: Note, which: int, seconds: float, interval: float = 0.0) -
         note(seconds, interval > 0)
 
 
-def _announced(original: Callable[..., Any], note: Callable[..., None]) -> Callable[..., Any]:
+def _noted(original: Callable[..., Any], note: Callable[..., None]) -> Callable[..., Any]:
     @functools.wraps(original)
     def call(*arguments: Any) -> Any:
-        before = original(*arguments)  # what it does not take, it does not set
+        before = original(*arguments)  # raises where nothing is set
         if sys._getframe(1).f_globals.get("__name__") != "pytest_timeout":
             note(*arguments)
         return before

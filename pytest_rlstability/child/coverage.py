@@ -1,7 +1,7 @@
-"""Lines run in a test's process count, with the user's ordinary coverage configuration.
+"""Measures coverage in test processes, with the user's ordinary configuration.
 
-Each test's process writes a data file of its own into the run's directory, and pytest's process takes them into the
-measurement it has under way, whoever started that (``coverage run``, pytest-cov, an xdist worker's pytest-cov).
+Each test process writes a data file into the run's directory. pytest's process adds them to the measurement that is
+under way there, whoever started it: ``coverage run``, pytest-cov, or the pytest-cov of an xdist worker.
 """
 
 from __future__ import annotations
@@ -11,7 +11,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from pytest_rlstability.facts import Record
+from pytest_rlstability.compat.plugins import redirect_coverage
+from pytest_rlstability.model.messages import Json
 
 
 def _current() -> Any:
@@ -24,7 +25,7 @@ def _data_file(directory: Path) -> str:
     return str(directory / f"{os.getpid()}.coverage")
 
 
-def configuration() -> Record | None:
+def configuration() -> Json | None:
     """What a fresh interpreter needs to measure as this one does."""
     current = _current()
     if current is None:
@@ -33,7 +34,7 @@ def configuration() -> Record | None:
     return {"configuration": f":data:{config.serialize()}" if hasattr(config, "serialize") else config.config_file}
 
 
-def start_coverage(wanted: Record | None, directory: Path) -> None:
+def start_coverage(wanted: Json | None, directory: Path) -> None:
     """In a fresh interpreter: measure as pytest's process does."""
     if wanted is not None:
         import coverage
@@ -49,13 +50,12 @@ def save_coverage(directory: Path) -> None:
     if current is None:
         return
     current.stop()
-    # In a forked process coverage is about to choose its file anew; it must not be the one the parent will write.
-    current._data._basename, current._data._suffix = _data_file(directory), None
+    redirect_coverage(current, _data_file(directory))
     current.save()
 
 
 def collect_coverage(directory: Path) -> None:
-    """In pytest's process: take in what the tests' processes measured."""
+    """In pytest's process: add what the test processes measured."""
     current = _current()
     files = sorted(directory.glob("*.coverage*"))
     if current is None or not files:
@@ -71,8 +71,8 @@ def collect_coverage(directory: Path) -> None:
 
 
 def _add(data: Any, total: Any) -> None:
-    """Record *data* into *total*. Not by its ``update``: that leaves the hash alone by which combining tells the files
-    of two xdist workers apart."""
+    """Record *data* into *total*. Its ``update`` would not change the hash that distinguishes the files of two xdist
+    workers."""
     for context in data.measured_contexts():
         data.set_query_context(context)
         total.set_context(context or None)

@@ -1,7 +1,7 @@
-"""Last words: what a test's process leaves of itself when it crashes.
+"""What a test's process does when it crashes.
 
-faulthandler writes the Python stacks to a socket, so that the supervisor learns of the crash at once, and the
-crashed thread is held where it failed until its native stack has been read (see ``kernel``).
+faulthandler writes the Python stacks to a socket, so that pytest's process learns of the crash at once. The crashed
+thread is held where it failed until its native stack has been read (see ``osinfo.fatal_signals``).
 """
 
 from __future__ import annotations
@@ -9,25 +9,25 @@ from __future__ import annotations
 import faulthandler
 import functools
 import os
-import signal
-import threading
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from pytest_rlstability.isolation import kernel
-from pytest_rlstability.isolation.descriptors import replace_descriptor
+from pytest_rlstability.osinfo.descriptors import replace_descriptor
+from pytest_rlstability.osinfo.fatal_signals import (
+    STACKS_SIGNAL,
+    default_fatal_signals,
+    hold_on_fatal_signals,
+    worker_faults_path,
+)
+from pytest_rlstability.osinfo.process_control import allow_tracing
 
-# A real-time signal, because the ordinary user signals belong to the code under test.
-STACKS_SIGNAL: int | None = signal.SIGRTMIN + 7 if hasattr(signal, "SIGRTMIN") else None
-"""Sent by the supervisor to have a live process write its Python stacks; needs no GIL."""
 
+class CrashHandlers:
+    """Has faulthandler write this process's stacks; with *hold* the crashed thread is kept for a debugger.
 
-class Faults:
-    """This process's last words; with *hold* the crash site is kept for a debugger.
-
-    They go nowhere until ``speak_to(descriptor)``: everything else is prepared once, for all forks of a zygote.
+    The stacks go nowhere until ``write_to(descriptor)``. Everything else is prepared once, for all forks of a zygote.
     """
 
     def __init__(self, *, hold: bool) -> None:
@@ -36,29 +36,29 @@ class Faults:
         # Its handlers are installed once, on top of what is there: pytest's own use must be undone first.
         faulthandler.disable()
         if hold:
-            kernel.hold_on_fatal_signals()
+            hold_on_fatal_signals()
         _write_stacks_to(self._descriptor)
         if hold:
             self._respect_other_owners()
 
-    def speak_to(self, descriptor: int) -> None:
-        """Have somebody listen, and allowed to look."""
+    def write_to(self, descriptor: int) -> None:
+        """Send the stacks to *descriptor*, and let a debugger attach."""
         replace_descriptor(self._descriptor, descriptor)
-        kernel.allow_tracing()
+        allow_tracing()
 
     def stop_holding(self) -> None:
-        """Let a crash kill again, with its stacks written as before: the interpreter is about to end, and with it
-        faulthandler, and nobody would hear of a process held after that."""
+        """Let a crash kill the process again, with its stacks written as before. The interpreter is about to end, and
+        faulthandler with it: nobody would notice a process that is held after that."""
         self._release()
         _write_stacks_to(self._descriptor)
 
     def _release(self) -> None:
         faulthandler.enable, faulthandler.disable = self._enable, self._disable
         faulthandler.disable()
-        kernel.default_fatal_signals()
+        default_fatal_signals()
 
     def _respect_other_owners(self) -> None:
-        """When the test takes faulthandler over, or turns it off, nobody would hear of a held crash either."""
+        """Stop holding when the test takes faulthandler over or turns it off: nobody would notice a held crash then."""
 
         def releasing(original: Callable[..., Any]) -> Callable[..., Any]:
             @functools.wraps(original)
@@ -79,13 +79,8 @@ def _write_stacks_to(descriptor: int) -> None:
         faulthandler.register(STACKS_SIGNAL, file=descriptor, all_threads=True)
 
 
-def worker_faults_path(directory: Path, pid: int) -> Path:
-    """Where a forked worker of a test writes its stacks when it crashes."""
-    return directory / f"{pid}.fault"
-
-
 def follow_forks(directory: Path, cut_off: Callable[[], bool]) -> None:
-    """A process the test forks must not speak in its name: it loses the wire, and gets a fault file of its own.
+    """A process that the test forks must not send in its name: it loses the connection and writes its stacks to a file.
 
     *cut_off* says whether it was a test that forked. It is not held: whoever waits for it must see it die.
     """
@@ -95,22 +90,10 @@ def follow_forks(directory: Path, cut_off: Callable[[], bool]) -> None:
             return
         # Off first: faulthandler installs its handlers only when it believes that they are not there.
         faulthandler.disable()
-        kernel.default_fatal_signals()
+        default_fatal_signals()
         path = worker_faults_path(directory, os.getpid())
         with suppress(OSError):
             _write_stacks_to(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600))
 
     if hasattr(os, "register_at_fork"):
         os.register_at_fork(after_in_child=in_child)
-
-
-def announce_threads(tell: Callable[[threading.Thread], None]) -> None:
-    """Call *tell* with every thread as it starts: a dump names none of them."""
-    original = threading.Thread._set_native_id  # type: ignore[attr-defined]
-
-    def announced(thread: threading.Thread) -> None:
-        original(thread)
-        with suppress(Exception):  # a fault of ours must not end the user's thread before it has begun
-            tell(thread)
-
-    threading.Thread._set_native_id = announced  # type: ignore[attr-defined]

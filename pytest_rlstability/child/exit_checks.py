@@ -1,54 +1,56 @@
-"""The way out of a test's process: what would go wrong at exit goes wrong here, where somebody still watches."""
+"""Runs the shutdown steps of a test's process while the test is still supervised."""
 
 from __future__ import annotations
 
-import atexit
 import sys
-import threading
-import weakref
+import warnings
 from collections.abc import Callable
 from contextlib import suppress
 
 import pytest
 
-from pytest_rlstability.isolation.collector import collect
-from pytest_rlstability.isolation.late_errors import tell_late_errors
-from pytest_rlstability.isolation.output import capturing
-
-
-def forget_inherited_exits() -> None:
-    """In the zygote: leave to pytest's process what is pytest's to do at exit, so that a test's process runs
-    only the callbacks the test itself registers."""
-    atexit._clear()
-    for finalizer in weakref.finalize._registry.values():  # type: ignore[attr-defined]
-        finalizer.atexit = False
-    # The next finalizer made puts itself into atexit anew.
-    weakref.finalize._registered_with_atexit = False  # type: ignore[attr-defined]
-    if util := sys.modules.get("multiprocessing.util"):
-        sys.modules["multiprocessing.process"]._children.clear()
-        atexit.register(util._exit_function)
+from pytest_rlstability.child.gc_freeze import collect
+from pytest_rlstability.child.output import capturing
+from pytest_rlstability.compat.cpython import join_threads, run_exit_callbacks
+from pytest_rlstability.compat.pytest import drop_instance, late_error_warners, recording_warnings
 
 
 def drop_references(item: pytest.Item) -> None:
-    """Let go of what pytest keeps of a finished test: frames of its exception, its instance, its fixtures."""
+    """Drop what pytest keeps of a finished test: frames of its exception, its instance, its fixtures."""
     for name in ("last_exc", "last_type", "last_value", "last_traceback"):
         with suppress(AttributeError):
             delattr(sys, name)
-    if isinstance(item, pytest.Function):
-        item._instance = None
+    drop_instance(item)
 
 
 def check_exit(item: pytest.Item, look: Callable[[], None], *, finalizing: bool) -> None:
-    """What interpreter shutdown would do, in its order: threads, exit callbacks, garbage.
+    """Do what interpreter shutdown does, in its order: threads, exit callbacks, garbage.
 
-    Garbage goes first as well, while the threads it may belong to still live: that is where a corrupted heap
-    usually shows. Then *look* may see what the test left behind. With *finalizing* the interpreter does the rest.
+    Garbage is collected first as well, while the threads that it may belong to still live: that is where a corrupted
+    heap usually shows. Then *look* may see what the test left. With *finalizing* the interpreter does the rest.
     """
     with capturing(item.config):
         collect()
         look()
         if not finalizing:
-            threading._shutdown()  # type: ignore[attr-defined]
-            atexit._run_exitfuncs()
+            join_threads()
+            run_exit_callbacks()
             collect()
-        tell_late_errors(item)
+        _warn_of_late_errors(item)
+
+
+def _warn_of_late_errors(item: pytest.Item) -> None:
+    """Warn of what threads and finalizers raised after tear-down; pytest would do so later in the session."""
+    with recording_warnings(item):
+        for warn in late_error_warners(item.config):
+            _warn(item, warn)
+
+
+def _warn(item: pytest.Item, warn: Callable[[pytest.Config], None]) -> None:
+    try:
+        warn(item.config)
+    except Exception as error:  # warnings are errors here, but the test has passed
+        message = warnings.WarningMessage(error, type(error), str(item.path), 1)  # type: ignore[arg-type]
+        item.ihook.pytest_warning_recorded.call_historic(
+            kwargs={"warning_message": message, "when": "runtest", "nodeid": item.nodeid, "location": None}
+        )

@@ -1,7 +1,8 @@
-"""The collector of a forked test: it leaves what was there before the fork alone, until the test asks about it.
+"""Garbage collection in a forked test skips what was there before the fork, until the test calls the collector itself.
 
-To look at an object is to write to it, and to write to it is to copy its page. So the zygote freezes all it has, and a
-collection in a test visits what the test has made. A test that calls the collector itself means all of the heap.
+The collector writes to every object that it visits, and the first write to a page copies it. So the zygote freezes all
+its objects, and a collection in a test visits only what the test has made. A test that calls the collector means the
+whole heap.
 """
 
 from __future__ import annotations
@@ -13,26 +14,26 @@ from typing import Any
 
 _ASKED = ("collect", "get_objects", "get_referrers", "get_freeze_count")
 collect = gc.collect
-"""Of what is not frozen, whatever becomes of ``gc.collect``."""
+"""Collects what is not frozen, even if the test replaces ``gc.collect``."""
 
 
 def freeze_until_asked() -> None:
-    """Freeze everything there is; the first call of the test's own to the collector thaws it."""
+    """Freeze every object; the test's first own call to the collector unfreezes them."""
     originals = {name: getattr(gc, name) for name in _ASKED}
 
-    def thaw() -> None:
+    def unfreeze() -> None:
         gc.unfreeze()
         for name, original in originals.items():
             setattr(gc, name, original)
 
-    def thawing(original: Callable[..., Any]) -> Callable[..., Any]:
+    def unfreezing(original: Callable[..., Any]) -> Callable[..., Any]:
         @functools.wraps(original)
         def call(*args: Any, **keywords: Any) -> Any:
-            thaw()
+            unfreeze()
             return original(*args, **keywords)
 
         return call
 
     for name, original in originals.items():
-        setattr(gc, name, thawing(original))
+        setattr(gc, name, unfreezing(original))
     gc.freeze()

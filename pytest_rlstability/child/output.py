@@ -1,4 +1,4 @@
-"""A test's output, captured at descriptor level into files that outlive its process."""
+"""Captures a test's output at descriptor level, in files that outlive its process."""
 
 from __future__ import annotations
 
@@ -8,12 +8,10 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pytest
-from _pytest.capture import FDCaptureBase
 
-from pytest_rlstability.isolation.descriptors import replace_descriptor
-
-KEPT_BYTES = 256 * 1024
-"""How much of the head and how much of the tail of one captured stream is kept in a report."""
+from pytest_rlstability.compat.pytest import GlobalCapture
+from pytest_rlstability.model.units import KEPT_BYTES
+from pytest_rlstability.osinfo.descriptors import replace_descriptor
 
 
 def output_paths(directory: Path, serial: int) -> tuple[Path, Path]:
@@ -22,24 +20,14 @@ def output_paths(directory: Path, serial: int) -> tuple[Path, Path]:
 
 
 class Output:
-    """A capture of this process's own; ``keep_in(paths)`` has it written to files that outlive a crash.
+    """This process's own capture; ``keep_in(paths)`` has it written to files that outlive a crash.
 
-    The capture inherited from pytest is closed without being read: what it holds is pytest's to show. The new one is
-    made once, for all forks of a zygote; each puts files of its own under the descriptors of the inherited ones.
+    The capture inherited from pytest is closed without being read: pytest shows what it holds. The new one is made
+    once, for all forks of a zygote; each fork puts its own files under the inherited descriptors.
     """
 
     def __init__(self, config: pytest.Config) -> None:
-        self._descriptors: list[int] = []
-        manager = config.pluginmanager.getplugin("capturemanager")
-        if manager is None:
-            return
-        if manager._global_capturing is not None:
-            manager._global_capturing.stop_capturing()
-            manager._global_capturing = None
-        manager.start_global_capturing()
-        manager.suspend_global_capture()
-        streams = (getattr(manager._global_capturing, name) for name in ("out", "err"))
-        self._descriptors = [stream.tmpfile.fileno() for stream in streams if isinstance(stream, FDCaptureBase)]
+        self._descriptors = GlobalCapture(config).restart()
 
     def keep_in(self, paths: tuple[Path, Path]) -> None:
         for descriptor, path in zip(self._descriptors, paths, strict=False):
@@ -49,23 +37,22 @@ class Output:
 @contextmanager
 def capturing(config: pytest.Config) -> Iterator[None]:
     """Capture what is written outside pytest's own phases, unless the test has closed what it would go to."""
-    manager = config.pluginmanager.getplugin("capturemanager")
+    capture = GlobalCapture(config)
     closed = (OSError, ValueError)
-    try:
-        if manager is not None:
-            manager.resume_global_capture()
-    except closed:
-        manager = None
+    resumed = False
+    with suppress(*closed):
+        capture.resume()
+        resumed = True
     try:
         yield
     finally:
-        if manager is not None:
+        if resumed:
             with suppress(*closed):
-                manager.suspend_global_capture()
+                capture.suspend()
 
 
 def shorten(text: str) -> str:
-    """*text* with its middle left out when it is too long to carry around."""
+    """*text*, with its middle left out when it is too long."""
     if len(text) <= 2 * KEPT_BYTES:
         return text
     left_out = len(text) - 2 * KEPT_BYTES

@@ -1,25 +1,24 @@
-"""What a test left behind, cheaply enough to ask after every one of them."""
+"""What a test did not clean up. A look costs little enough to take one before and after every test."""
 
 from __future__ import annotations
 
 import os
 import threading
 
-from pytest_rlstability.evidence.processes import is_helper
-from pytest_rlstability.leaks.segments import own_segments
-from pytest_rlstability.signals.proc import links_of, read_link
-from pytest_rlstability.signals.processes import command_of, find_descendants, has_children
-from pytest_rlstability.signals.shared_memory import DIRECTORY as SHARED_MEMORY
+from pytest_rlstability.osinfo import UnavailableError
+from pytest_rlstability.osinfo.descriptors import own_descriptors, own_target
+from pytest_rlstability.osinfo.linux import links_of
+from pytest_rlstability.osinfo.processes import find_descendants, has_children, is_helper, short_command
+from pytest_rlstability.osinfo.shared_memory import DIRECTORY as SHARED_MEMORY
+from pytest_rlstability.osinfo.shared_memory import own_segments
 
-_DESCRIPTORS = "/proc/self/fd"
 
+class ResourceSnapshot:
+    """The descriptors, threads, processes and shared memory of this process at one moment.
 
-class Leftovers:
-    """A look before a test and one after it.
-
-    ``before = Leftovers(); ...the test...; before.since()`` gives short texts such as ``descriptor 7 -> /dev/null``,
-    ``thread Thread-3 (wait)``, ``process 4711: sleep 1000``, ``shared memory psm_4c1d``. Costs some 50 microseconds
-    a look where the test left nothing.
+    ``before = ResourceSnapshot(); ...the test...; before.left_since()`` gives short texts such as
+    ``descriptor 7 -> /dev/null``, ``thread Thread-3 (wait)``, ``process 4711: sleep 1000``, ``shared memory psm_4c1d``.
+    A look costs some 50 microseconds where the test left nothing.
     """
 
     def __init__(self) -> None:
@@ -27,22 +26,35 @@ class Leftovers:
         self._threads = frozenset(threading.enumerate())
         self._segments = _names(SHARED_MEMORY)
         self._children = _children()
+        self._counts = _counts()
+        self._owners: dict[str, str] = {}
 
-    def since(self) -> list[str]:
-        """What there is now and was not then."""
+    def note_owner(self, test: str) -> None:
+        """*test* has ended and its process goes on: what is new belongs to it. Cheap where the counts are the same."""
+        counts, before = _counts(), self._counts
+        self._counts = counts
+        if counts != before:
+            for line in self._left():
+                self._owners.setdefault(line, test)
+
+    def left_since(self) -> list[str]:
+        """What is there now and was not then, with the test that made it where several were noted."""
+        return [f"{line} (since {self._owners[line]})" if line in self._owners else line for line in self._left()]
+
+    def _left(self) -> list[str]:
         children = _children() - self._children
         helpers = {pid for pid in children if is_helper(pid)}
         return [
             *self._new_descriptors(helpers),
             *self._new_threads(),
-            *(f"process {pid}: {command_of(pid)}" for pid in sorted(children - helpers)),
+            *(f"process {pid}: {short_command(pid)}" for pid in sorted(children - helpers)),
             *self._new_segments(),
         ]
 
     def _new_descriptors(self, helpers: set[int]) -> list[str]:
         """Not those that lead to *helpers*: they stay as long as the process does, as multiprocessing means them to."""
         new = sorted(_descriptors() - self._descriptors, key=int)
-        targets = {name: read_link(f"{_DESCRIPTORS}/{name}") for name in new}
+        targets = {name: own_target(name) for name in new}
         theirs = {target for pid in helpers for target in links_of(pid) if target.startswith(("pipe:", "socket:"))}
         return [f"descriptor {name} -> {target}" for name, target in targets.items() if target not in theirs]
 
@@ -54,6 +66,11 @@ class Leftovers:
         return [f"shared memory {name}" for name in own_segments(SHARED_MEMORY, new)]
 
 
+def _counts() -> tuple[int, int, bool]:
+    """How many descriptors and threads there are, and whether there is a child."""
+    return len(_names("/dev/fd")), threading.active_count(), hasattr(os, "waitid") and has_children()
+
+
 def _names(directory: str) -> frozenset[str]:
     try:
         return frozenset(os.listdir(directory))
@@ -63,7 +80,10 @@ def _names(directory: str) -> frozenset[str]:
 
 def _descriptors() -> frozenset[str]:
     """Those that outlast the look: the one it was listed through would hide a leak that gets its number."""
-    return frozenset(name for name in _names(_DESCRIPTORS) if _is_open(int(name)))
+    try:
+        return frozenset(name for name in own_descriptors() if _is_open(int(name)))
+    except UnavailableError:
+        return frozenset()
 
 
 def _is_open(descriptor: int) -> bool:

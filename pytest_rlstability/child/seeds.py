@@ -1,4 +1,4 @@
-"""Every test draws the same numbers, whatever ran before it in its process."""
+"""Seeds a test's random numbers: it draws the same ones whatever ran before it in its process."""
 
 from __future__ import annotations
 
@@ -19,8 +19,9 @@ class Seeds:
         self._fresh: int | None = seed
         """The seed from which nothing has been drawn yet."""
 
-    def sow(self, seed: int) -> None:
-        random.seed(seed)  # always here: the standard library's generator seeds itself anew after a fork
+    def apply(self, seed: int) -> None:
+        """Seed everything for the next test."""
+        random.seed(seed)  # always here: after a fork the generator seeds itself
         if self._fresh != seed:
             self._seed_libraries(seed)
         self._fresh = None
@@ -29,13 +30,13 @@ class Seeds:
         if numpy := sys.modules.get("numpy"):
             numpy.random.seed(seed % 2**32)
         if torch := sys.modules.get("torch"):
-            if seed == self._torch_seed and not _has_woken_a_device(torch):
-                # manual_seed would leave word for the devices not yet in use once more, each time with a stack: 0.7 ms.
+            if seed == self._torch_seed and not _uses_a_device(torch):
+                # manual_seed would note it for every device not yet in use again, each time with a stack: 0.7 ms.
                 torch.default_generator.manual_seed(seed)
             else:
                 torch.manual_seed(seed)
             self._torch_seed = seed
 
 
-def _has_woken_a_device(torch: Any) -> bool:
+def _uses_a_device(torch: Any) -> bool:
     return bool(torch.cuda.is_initialized() or torch.backends.mps.is_built())

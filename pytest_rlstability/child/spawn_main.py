@@ -1,20 +1,23 @@
-"""``python -m pytest_rlstability.isolation.spawned HUB TOKEN SERIAL``: a test's process of the spawn backend."""
+"""``python -m pytest_rlstability.child.spawn_main ADDRESS TOKEN DIRECTORY SERIAL``: a spawned test's process."""
 
 from __future__ import annotations
 
 import json
 import os
+import pkgutil
 import sys
 import traceback
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-# Before anything of pytest's: sys.path is not yet what the user's run had.
-from pytest_rlstability.isolation import kernel
-from pytest_rlstability.isolation.wire import Record
+from pytest_rlstability.model.messages import InternalError, PrepareInterpreter, ProtocolError
+from pytest_rlstability.osinfo.message_socket import Endpoint
 
-# Options of pytest and well-known plugins that are the business of pytest's own process.
+# Before anything of pytest's: sys.path is not yet what the user's run had.
+from pytest_rlstability.osinfo.process_control import die_with_parent
+
+# Options of pytest and well-known plugins that only pytest's own process acts on.
 _QUIET_OPTIONS: dict[str, Any] = {
     "usepdb": False, "trace": False, "collectonly": False, "dist": "no", "numprocesses": None, "tx": [],
     "looponfail": False, "lf": False, "failedfirst": False, "newfirst": False, "stepwise": False,
@@ -23,17 +26,17 @@ _QUIET_OPTIONS: dict[str, Any] = {
 
 
 class FreshSession:
-    """A plugin object: collects the one file that holds the test, and runs what the supervisor sends."""
+    """A pytest plugin: collects the one file that holds the test, and runs what pytest's process sends."""
 
     def __init__(self, path: str, work: Callable[[Any], None]) -> None:
         self._path = path
         self._work = work
 
     def pytest_collection(self, session: Any) -> bool:
-        # pytest takes a bracket in a path for a parameter's: let it be in the part that leads here
+        # pytest reads a bracket in a path as a parameter: keep it in the part that leads to this directory
         bracket = "[" in self._path
         path = os.path.relpath(self._path, session.config.invocation_params.dir) if bracket else self._path
-        session.perform_collect([path])
+        session.perform_collect([path] if path else None)
         return True
 
     def pytest_runtestloop(self, session: Any) -> bool:
@@ -53,25 +56,25 @@ class QuietTerminal:
         return getattr(self._reporter, name)
 
 
-def start_session(brief: Record, work: Callable[[Any], None]) -> Any:
+def start_session(order: PrepareInterpreter, work: Callable[[Any], None]) -> Any:
     """A pytest session like the one the user started, with only the test's file collected."""
     import pytest
-    from _pytest.config import _prepareconfig
 
-    from pytest_rlstability.beacon import enter_test_process
+    from pytest_rlstability.compat.pytest import configure, prepare_config
+    from pytest_rlstability.model.channel import become_test_process
 
-    config = _prepareconfig(brief["arguments"], None)
+    config = prepare_config(order.arguments)
     for name, value in _QUIET_OPTIONS.items():
         if hasattr(config.option, name):
             setattr(config.option, name, value)
-    if brief["basetemp"] is not None:
-        config.option.basetemp = str(Path(brief["basetemp"]) / f"spawn-{os.getpid()}")
-    if brief["worker_input"] is not None:
-        config.workerinput = brief["worker_input"]  # type: ignore[attr-defined]
-    config.option.rl_seed = str(brief["seed"])
-    enter_test_process(config)
-    config.pluginmanager.register(FreshSession(brief["path"], work))
-    config._do_configure()
+    if order.basetemp is not None:
+        config.option.basetemp = str(Path(order.basetemp) / f"spawn-{os.getpid()}")
+    if order.worker_input is not None:
+        config.workerinput = order.worker_input  # type: ignore[attr-defined]
+    config.option.rl_seed = str(order.seed)
+    become_test_process(config)
+    config.pluginmanager.register(FreshSession(order.path, work))
+    configure(config)
     reporter = config.pluginmanager.unregister(name="terminalreporter")
     if reporter is not None:
         config.pluginmanager.register(QuietTerminal(reporter), "terminalreporter")
@@ -92,50 +95,49 @@ class _AsideOutput:
             os.close(file)
 
     def put_back(self, config: Any) -> None:
-        manager = config.pluginmanager.getplugin("capturemanager")
-        if manager is not None and manager._global_capturing is not None:
-            manager._global_capturing.stop_capturing()
-            manager._global_capturing = None
+        from pytest_rlstability.compat.pytest import GlobalCapture
+
+        GlobalCapture(config).stop()
         for descriptor, saved in zip((1, 2), self._saved, strict=True):
             os.dup2(saved, descriptor)
             os.close(saved)
 
 
-def main(hub: Any, token: str, serial: int) -> int:
-    from pytest_rlstability.isolation.child import Child, Link
-    from pytest_rlstability.isolation.coverage import start_coverage
-    from pytest_rlstability.isolation.output import output_paths
+def main(endpoint: Endpoint, serial: int) -> int:
+    from pytest_rlstability.child.coverage import start_coverage
+    from pytest_rlstability.child.output import output_paths
+    from pytest_rlstability.child.runner import Link, TestRunner
 
-    kernel.die_with_parent()
-    link = Link.open(hub, token, serial)
-    brief = link.wire.receive()
-    if brief is None:
+    die_with_parent()
+    link = Link.open(endpoint, serial)
+    order = link.messages.receive()
+    if order is None:
         return 0
-    sys.path[:], sys.argv[:] = brief["sys_path"], brief["argv"]
-    os.chdir(brief["invocation_directory"])
-    directory = Path(brief["directory"])
-    start_coverage(brief["coverage"], directory)
-    aside = _AsideOutput(output_paths(directory, serial))
-    if brief["locks"]:
-        from pytest_rlstability.locks.patch import install
-
-        install()
+    if not isinstance(order, PrepareInterpreter):
+        raise ProtocolError(f"a fresh interpreter does not get {type(order).__name__} first")
+    sys.path[:], sys.argv[:] = order.sys_path, order.argv
+    os.chdir(order.invocation_directory)
+    start_coverage(order.coverage, endpoint.directory)
+    aside = _AsideOutput(output_paths(endpoint.directory, serial))
 
     def work(session: Any) -> None:
         aside.put_back(session.config)
         items = {item.nodeid: item for item in reversed(session.items)}
-        child = Child(session, directory, seed=brief["seed"], hold=brief["hold"], finalizing=True)
-        child.attach(link)
-        child.work(lambda nodeid: items[str(nodeid)])
+        runner = TestRunner(session, endpoint.directory, seed=order.seed, hold=order.hold_crashes, finalizing=True)
+        runner.attach(link)
+        runner.work(lambda nodeid: items[str(nodeid)])
 
     try:
-        session = start_session(brief, work)
+        for name in order.before_import:
+            pkgutil.resolve_name(name)()
+        session = start_session(order, work)
         session.config.hook.pytest_runtestloop(session=session)
     except BaseException:
-        link.wire.send({"kind": "fault", "traceback": traceback.format_exc()})
+        link.messages.send(InternalError(traceback.format_exc()))
         return 70
     return 0
 
 
 if __name__ == "__main__":
-    sys.exit(main(json.loads(sys.argv[1]), sys.argv[2], int(sys.argv[3])))
+    address, token, directory, serial = sys.argv[1:]
+    sys.exit(main(Endpoint(json.loads(address), token, Path(directory)), int(serial)))

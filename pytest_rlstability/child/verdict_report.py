@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
+import traceback
 from collections.abc import Mapping
 from dataclasses import replace
 from sys import intern
 from typing import Any
 
 import pytest
-from _pytest._code.code import ExceptionChainRepr, ReprEntryNative, ReprFileLocation, ReprTraceback
 
-from pytest_rlstability.beacon import is_test_process
-from pytest_rlstability.events import Verdict, VerdictFailure
-from pytest_rlstability.evidence.machine import platform_line, versions_line
-from pytest_rlstability.options import settings_of
-from pytest_rlstability.reports.reproduce import reproduce_command
+from pytest_rlstability.compat.pytest import text_repr
+from pytest_rlstability.config.options import settings_of
+from pytest_rlstability.config.reproduce import reproduce_command
+from pytest_rlstability.model.channel import is_test_process
+from pytest_rlstability.model.verdict import Verdict, VerdictFailure
+from pytest_rlstability.osinfo.machine import platform_line, versions_line
 
 PREFIX = "rl_stability."
 _SOAK_FACTS = ("seconds", "memory", "memory_per_hour", "hours_to_limit", "lap_seconds_first", "lap_seconds_last")
@@ -23,37 +24,39 @@ _SOAK_FACTS = ("seconds", "memory", "memory_per_hour", "hours_to_limit", "lap_se
 def show_raised(report: pytest.TestReport, item: pytest.Item, raised: BaseException) -> None:
     """Show the verdict that was raised as an exception, if it was one; of any other, keep the name."""
     if isinstance(raised, VerdictFailure):
-        show_verdict(report, item, _completed(raised.verdict, item, str(report.when)))
+        show_verdict(report, item, _completed(raised, item, str(report.when)))
     elif is_test_process(item.config):
         # What pytest keeps of it depends on --tb, and failures are grouped by it.
         stability_of(report)["raised"] = type(raised).__name__
 
 
-def _completed(verdict: Verdict, item: pytest.Item, phase: str) -> Verdict:
-    """*verdict* with the facts that whoever raised it need not know: where the test was, and a name for it."""
-    from pytest_rlstability.evidence.stacks import Frame
-    from pytest_rlstability.verdicts.crash import signature
+def _completed(raised: VerdictFailure, item: pytest.Item, phase: str) -> Verdict:
+    """The verdict with what its maker need not know: phase, signature, and the user's line that raised it."""
+    from pytest_rlstability.model.stack_dump import Frame
+    from pytest_rlstability.verdicts.crash import location_in, signature
 
+    verdict = raised.verdict
     kind = verdict.facts.get("signal") or verdict.facts.get("class") or ""
     function = getattr(item, "originalname", None) or item.name
     name = signature(f"{verdict.word.lower()} {kind}".strip(), phase, [Frame(item.path.name, 0, function)])
-    return replace(verdict, facts={"phase": phase, "signature": name, **verdict.facts})
+    calls = traceback.walk_tb(raised.__traceback__)
+    frames = [Frame(frame.f_code.co_filename, line, frame.f_code.co_name) for frame, line in calls]
+    location = verdict.location or location_in([frame for frame in reversed(frames) if frame.is_users])
+    return replace(verdict, facts={"phase": phase, "signature": name, **verdict.facts}, location=location)
 
 
-def show_verdict(report: pytest.TestReport, item: pytest.Item, verdict: Verdict) -> None:
+def show_verdict(report: pytest.TestReport, item: pytest.Item, verdict: Verdict, command: str = "") -> None:
     """Make *report* show *verdict*: its title wherever pytest shows one line, all of it where there is room.
 
-    An expected failure stays one: only its text changes.
+    An expected failure stays one: only its text changes. *command* reproduces it; without one, the test alone does.
     """
-    command = reproduce_command(item, settings_of(item.config))
+    command = command or reproduce_command(item, settings_of(item.config))
     text = verdict.text() + f"\nPlatform: {platform_line()}\n          {versions_line(_modules(verdict))}\n"
     if signature := verdict.facts.get("signature"):
         text += f"Signature: {signature}\n"
     text += f"Reproduce: {command}\n"
     path, line, _ = item.location
-    location = ReprFileLocation(path, (line or 0) + 1, verdict.title)
-    traceback = ReprTraceback([ReprEntryNative([text])], extraline=None, style="native")
-    report.longrepr = ExceptionChainRepr([(traceback, location, None)])
+    report.longrepr = text_repr(text, path, (line or 0) + 1, verdict.title)
     stability_of(report).update(verdict=verdict.to_dict(), reproduce=command)
 
 

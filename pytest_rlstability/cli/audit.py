@@ -11,9 +11,11 @@ import sys
 from pathlib import Path
 from typing import NoReturn
 
-from pytest_rlstability.models.archive import RefusedError
-from pytest_rlstability.models.audit import audit, parse_version
-from pytest_rlstability.models.bytecode import Version
+from pytest_rlstability.doctor.report import printable
+from pytest_rlstability.kits.models.archive import RefusedError
+from pytest_rlstability.kits.models.audit import audit, parse_version
+from pytest_rlstability.kits.models.bytecode import Version
+from pytest_rlstability.kits.models.judge import Trust
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -28,8 +30,26 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="VERSION",
         help="Pythons the file will be loaded on, such as 3.12 (default: this one)",
     )
+    add_trust(parser)
     parser.add_argument("--json", action="store_true", help="one JSON object instead of text")
     parser.set_defaults(usage_error=parser.error)
+
+
+def add_trust(parser: argparse.ArgumentParser) -> None:
+    """``--trust MODULE``, which ``pack`` and ``verify`` have too."""
+    parser.add_argument(
+        "--trust",
+        action="append",
+        default=[],
+        metavar="MODULE",
+        help="a module of your own that the model may use (repeatable); only what saved models need is allowed else",
+    )
+
+
+def refuse(error: RefusedError) -> int:
+    """Say that the file was refused and what was found; nothing in it reaches the terminal as a control sequence."""
+    print(printable(f"refused: {error.word}: {error}"), file=sys.stderr)
+    return 2
 
 
 def _read(arguments: argparse.Namespace) -> tuple[Path, list[Version]]:
@@ -53,11 +73,10 @@ def _fail(arguments: argparse.Namespace, message: str) -> NoReturn:
 def run(arguments: argparse.Namespace) -> int:
     model, targets = _read(arguments)
     try:
-        result = audit(model, targets)
+        result = audit(model, targets, Trust(tuple(arguments.trust)))
     except RefusedError as error:
         if arguments.json:
-            print(json.dumps({"path": str(model), "refused": str(error)}))
-        print(f"refused: {error}", file=sys.stderr)
-        return 2
-    print(json.dumps(result.to_dict(), indent=2) if arguments.json else result.text().rstrip())
+            print(json.dumps({"path": str(model), "verdict": error.word, "refused": str(error)}))
+        return refuse(error)
+    print(json.dumps(result.to_dict(), indent=2) if arguments.json else printable(result.text().rstrip()))
     return result.exit_code

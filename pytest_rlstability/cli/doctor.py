@@ -1,4 +1,4 @@
-"""What in this machine crashes RL code: each step in a process of its own, facts, and known-bad combinations.
+"""Find out what crashes RL code on this machine: try each step in a fresh process, and list known-bad combinations.
 
 Exit code 0: every step works or is not installed, 1: one crashed, hung or raised, 2: wrong arguments.
 """
@@ -11,9 +11,9 @@ import re
 import signal
 import sys
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING
 
-from pytest_rlstability.units import DURATION_FORM, parse_duration
+from pytest_rlstability.model.units import DURATION_FORM, parse_duration
 
 if TYPE_CHECKING:
     from pytest_rlstability.doctor.examination import Examination, StepReport
@@ -22,16 +22,14 @@ _TARGET = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*:[^\W\d]\w*(\.[^\W\d]\w*)*")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    from pytest_rlstability.doctor.probes import GROUPS
-
     parser.add_argument(
         "--run", dest="stages", nargs="+", action="extend", default=[], type=_target, metavar="MODULE:CALLABLE",
         help="run these stages of yours instead, each alone in a fresh process; a callable may ask for rl_stage, or "
         "yield the names of its stages",
     )  # fmt: skip
     parser.add_argument(
-        "--only", nargs="+", action="extend", default=[], choices=GROUPS, metavar="GROUP",
-        help=f"run only these groups of steps: {', '.join(GROUPS)}",
+        "--only", nargs="+", action="extend", default=[], metavar="GROUP",
+        help="run only these groups of steps, such as imports or tensors",
     )  # fmt: skip
     parser.add_argument(
         "--step-limit", type=_limit, default=120.0, metavar="120s", help="time one step may take (default: 120s)"
@@ -58,13 +56,19 @@ def _limit(value: str) -> float:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    _leave_tidily_on_sigterm()
+    from pytest_rlstability.doctor.examination import UnknownGroupError
+
+    # Leave by an exception, so that running steps are ended and temporary files removed.
+    signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))
     if sys.stdout is not None and hasattr(sys.stdout, "reconfigure"):
         sys.stdout.reconfigure(errors="backslashreplace")
     try:
-        return _run(arguments)
+        return 1 if _examine(arguments).failed else 0
+    except UnknownGroupError as error:
+        print(f"rlstability doctor: error: argument --only: invalid choice: {error}", file=sys.stderr)
+        return 2
     except BrokenPipeError:
-        # Whoever read this has seen enough; Python must not complain of it at exit.
+        # stdout was closed; Python must not complain about it at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
     except KeyboardInterrupt:
@@ -72,66 +76,32 @@ def run(arguments: argparse.Namespace) -> int:
         return 130
 
 
-def _leave_tidily_on_sigterm() -> None:
-    def leave(number: int, frame: object) -> NoReturn:
-        sys.exit(128 + number)
-
-    signal.signal(signal.SIGTERM, leave)
-
-
-def _run(arguments: argparse.Namespace) -> int:
+def _examine(arguments: argparse.Namespace) -> Examination:
+    """Run the steps. The text is printed as they end, JSON when all have ended."""
     from pytest_rlstability.doctor import report
     from pytest_rlstability.doctor.examination import examine
-    from pytest_rlstability.doctor.probes import GROUPS
 
-    groups = arguments.only or (() if arguments.stages else GROUPS)
-    if arguments.json:
-        examination = examine(groups, arguments.stages, limit=arguments.step_limit)
-        print(report.as_json(examination))
-        return 1 if examination.failed else 0
-    print("machine", flush=True)
+    current_group = ""
+
+    def show_step(step: StepReport) -> None:
+        nonlocal current_group
+        if step.group != current_group:
+            current_group = step.group
+            show(["", step.group.replace("-", " ")])
+        show(report.step_lines(step))
+
+    def show(lines: Iterable[str]) -> None:
+        if not arguments.json:
+            print("\n".join(lines), flush=True)
+
     examination = examine(
-        groups,
+        arguments.only or (() if arguments.stages else None),
         arguments.stages,
         limit=arguments.step_limit,
-        on_facts=lambda facts: _show(report.facts_lines(facts)),
-        on_step=_Table().show,
+        on_facts=lambda facts: show(["machine", *report.facts_lines(facts)]),
+        on_step=show_step,
     )
-    _show_rest(examination)
-    return 1 if examination.failed else 0
-
-
-class _Table:
-    """The steps as they end, a title before each group."""
-
-    def __init__(self) -> None:
-        self._group = ""
-
-    def show(self, step: StepReport) -> None:
-        from pytest_rlstability.doctor import report
-
-        if step.group != self._group:
-            self._group = step.group
-            print(f"\n{step.group.replace('-', ' ')}")
-        _show(report.step_lines(step))
-
-
-def _show_rest(examination: Examination) -> None:
-    from pytest_rlstability.doctor import report
-
-    for title, lines in (
-        ("found", list(report.found_lines(examination.facts))),
-        ("failures", [line for step in examination.failed for line in report.detail_lines(step)]),
-        ("advice", list(report.advice_lines(examination.advice))),
-    ):
-        if lines:
-            print(f"\n{title}")
-            _show(lines)
-    print(f"\n{report.summary(examination)}")
-
-
-def _show(lines: Iterable[str]) -> None:
-    for line in lines:
-        print(line)
-    if sys.stdout is not None:
-        sys.stdout.flush()
+    show(report.closing_lines(examination))
+    if arguments.json:
+        print(report.as_json(examination))
+    return examination

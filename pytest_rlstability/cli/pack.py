@@ -9,7 +9,10 @@ import argparse
 import sys
 from pathlib import Path
 
-from pytest_rlstability.models.archive import RefusedError
+from pytest_rlstability.cli.audit import add_trust, refuse
+from pytest_rlstability.doctor.report import printable
+from pytest_rlstability.kits.models.archive import RefusedError
+from pytest_rlstability.kits.models.judge import Trust
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -20,10 +23,23 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--statistics", type=Path, metavar="FILE", help="VecNormalize pickle that belongs to the model")
     parser.add_argument("--algorithm", default="", metavar="MODULE:CLASS", help="when the file does not tell")
+    add_trusts(parser)
+
+
+def add_trusts(parser: argparse.ArgumentParser) -> None:
+    """What ``verify`` has too: trust in modules, and in the whole file."""
+    add_trust(parser)
+    parser.add_argument(
+        "--i-trust-this-file", action="store_true", help="load it even if it holds code that would be run"
+    )
+
+
+def trust_of(arguments: argparse.Namespace) -> Trust:
+    return Trust(tuple(arguments.trust), everything=arguments.i_trust_this_file)
 
 
 def run(arguments: argparse.Namespace) -> int:
-    from pytest_rlstability.models.bundle import PackingError, pack
+    from pytest_rlstability.kits.models.bundle import PackingError, pack
 
     try:
         description = pack(
@@ -32,12 +48,12 @@ def run(arguments: argparse.Namespace) -> int:
             observations=arguments.observations,
             statistics=arguments.statistics,
             algorithm=arguments.algorithm,
+            trust=trust_of(arguments),
         )
     except RefusedError as error:
-        print(f"refused: {error}", file=sys.stderr)
-        return 2
+        return refuse(error)
     except PackingError as error:
-        print(error, file=sys.stderr)
+        print(printable(str(error)), file=sys.stderr)
         return 1
     except OSError as error:
         print(f"cannot write {arguments.out}: {error.strerror or error}", file=sys.stderr)

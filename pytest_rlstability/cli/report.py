@@ -1,4 +1,4 @@
-"""Make a page with charts from one run's event log, or from many machines'.
+"""Make a page with charts from the event log of one run, or the logs of several.
 
 Exit code 0: written, 2: a log cannot be read, the page cannot be written, or the charts' library is missing.
 """
@@ -9,23 +9,19 @@ import argparse
 import sys
 from pathlib import Path
 
+from pytest_rlstability.model.units import counted
+
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("logs", type=Path, nargs="+", metavar="RUN.jsonl", help="what pytest --rl-jsonl wrote")
     parser.add_argument("-o", "--output", type=Path, required=True, metavar="OUT.html", help="the page to write")
-    parser.add_argument(
-        "--baseline",
-        type=Path,
-        action="append",
-        default=[],
-        metavar="OTHER.jsonl",
-        help="an earlier run's log to compare with (may be repeated)",
-    )
+    text = "an earlier run's log to compare with (may be repeated)"
+    parser.add_argument("--baseline", type=Path, action="append", default=[], metavar="OTHER.jsonl", help=text)
 
 
 def run(arguments: argparse.Namespace) -> int:
+    from pytest_rlstability.reports.log_reader import UnreadableLogError, read_runs
     from pytest_rlstability.reports.page_file import INSTALL_LINE, has_charts, write_page
-    from pytest_rlstability.reports.reading import UnreadableLogError, read_runs
 
     if not has_charts():
         return _fail(f"rlstability report needs plotly for its charts: {INSTALL_LINE}")
@@ -38,10 +34,9 @@ def run(arguments: argparse.Namespace) -> int:
     except OSError as error:
         return _fail(f"cannot write {arguments.output}: {error.strerror or error}")
     for damaged in (run for run in runs + baseline if run.damaged):
-        lines = "1 damaged line" if damaged.damaged == 1 else f"{damaged.damaged} damaged lines"
-        print(f"{damaged.source}: {lines} left out", file=sys.stderr)
-    tests = sum(len(run.tests) for run in runs)
-    print(f"report written to {arguments.output} ({'1 test' if tests == 1 else f'{tests:,} tests'})")
+        print(f"{damaged.source}: {counted(damaged.damaged, 'damaged line')} left out", file=sys.stderr)
+    tests = counted(sum(len(run.tests) for run in runs), "test")
+    print(f"report written to {arguments.output} ({tests})")
     return 0
 
 

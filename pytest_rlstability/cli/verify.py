@@ -6,23 +6,25 @@ Exit code 0: it loads, predicts and learns as it did there, 1: it does not, 2: t
 from __future__ import annotations
 
 import argparse
-import sys
 from pathlib import Path
 
-from pytest_rlstability.models.archive import RefusedError
+from pytest_rlstability.cli.audit import refuse
+from pytest_rlstability.cli.pack import add_trusts, trust_of
+from pytest_rlstability.doctor.report import printable
+from pytest_rlstability.kits.models.archive import RefusedError
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("bundle", type=Path, help="what rlstability pack wrote")
+    add_trusts(parser)
 
 
 def run(arguments: argparse.Namespace) -> int:
-    from pytest_rlstability.models.bundle import verify
+    from pytest_rlstability.kits.models.bundle import verify
 
     try:
-        verification = verify(arguments.bundle)
+        verification = verify(arguments.bundle, trust_of(arguments))
     except RefusedError as error:
-        print(f"refused: {error}", file=sys.stderr)
-        return 2
-    print(verification.text(), end="")
+        return refuse(error)
+    print(printable(verification.text()), end="")
     return 0 if verification.passed else 1

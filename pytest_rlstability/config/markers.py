@@ -1,19 +1,18 @@
-"""One plain function per marker: its signature parses the marker, documents it and rejects a misspelt keyword."""
+"""The markers, one plain function each. Its signature parses the marker, documents it, and rejects a wrong keyword."""
 
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import pytest
 
-from pytest_rlstability.signals.registry import expand
-from pytest_rlstability.units import DURATION_FORM, SIZE_FORM, parse_duration, parse_size
+from pytest_rlstability.model.units import DURATION_FORM, SIZE_FORM, parse_duration, parse_size
 
 BACKENDS = ("auto", "zygote", "spawn", "inprocess")
-GROUPS = ("test", "class", "module", "session")
+GROUPS = ("auto", "test", "class", "module", "session")
 
 
 @dataclass(frozen=True)
@@ -85,8 +84,6 @@ def rl_no_leak(
     """nothing may grow with laps beyond limit per lap (default: beyond noise). signals=["fds"] judges only those;
     warmup and laps fix what is otherwise chosen by what a lap costs."""
     names = (signals,) if isinstance(signals, str) else None if signals is None else tuple(signals)
-    if names is not None:
-        expand(names)
     return NoLeak(
         limit=limit if isinstance(limit, float) or limit is None else _value("limit", limit, parse_size, SIZE_FORM),
         signals=names,
@@ -152,14 +149,19 @@ def is_marked(item: pytest.Item) -> bool:
     return any(mark.name in MARKERS for mark in item.iter_markers())
 
 
-def marker_errors(items: Iterable[pytest.Item]) -> list[str]:
-    """One line for each marker that cannot be understood: where it is, and what is wrong."""
+def marker_errors(items: Iterable[pytest.Item], check_signals: Callable[[Collection[str]], object]) -> list[str]:
+    """One line for each marker that cannot be understood: where it is, and what is wrong.
+
+    *check_signals* raises a ``ValueError`` for the name of a signal that does not exist.
+    """
     errors: dict[str, None] = {}
     for item in items:
         for mark in item.iter_markers():
             if mark.name in MARKERS:
                 try:
-                    MARKERS[mark.name](*mark.args, **mark.kwargs)
+                    parsed = MARKERS[mark.name](*mark.args, **mark.kwargs)
+                    if isinstance(parsed, NoLeak) and parsed.signals is not None:
+                        check_signals(parsed.signals)
                 except (TypeError, ValueError) as error:
                     path, line, _ = item.location
                     errors[f"{path}:{(line or 0) + 1}: {item.name}: {_blame(mark.name, error)}"] = None

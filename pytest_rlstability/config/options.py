@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import random
+import sys
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any, TypeVar
 
 import pytest
 
-from pytest_rlstability.markers import BACKENDS, GROUPS
-from pytest_rlstability.reports import registry as reports
-from pytest_rlstability.units import DURATION_FORM, parse_duration
+from pytest_rlstability.config.markers import BACKENDS, GROUPS
+from pytest_rlstability.model.units import DURATION_FORM, parse_duration
 
+OPTION_GROUP = "rl-stability"
 FLAKY = ("auto", "serial", "once")
 
 _Value = TypeVar("_Value")
@@ -30,20 +32,25 @@ class Settings:
     group: str
     stall_after: float
     leak_budget: float
+    blame_budget: float
     lap_count: int
     native: str
     seed: int
-    seed_given: bool
     flaky: str = "auto"
     soak: bool = False
     soak_duration: float | None = None
     """What ``--rl-soak`` gives every rl_soak test; None: each has its own."""
     remark: str = ""
 
+    @property
+    def holds_crashes(self) -> bool:
+        """Whether a crash is held where it happened until its native stack has been read."""
+        return sys.platform == "linux" and self.native != "off"
+
 
 def add_options(parser: pytest.Parser) -> None:
-    group = parser.getgroup("rl-stability", "crashes, leaks and stalls of training code as test failures")
-    switch = "run every test in a process of its own and check it for crashes, stalls and leaks"
+    group = parser.getgroup(OPTION_GROUP, "crashes, leaks and stalls of training code as test failures")
+    switch = "run tests in other processes and check them for crashes, stalls and leaks"
     group.addoption("--rl-stability", action="store_true", default=None, help=switch)
     parser.addini("rl_stability", switch, type="bool", default=False)
     for name, metavar, text, default in (
@@ -54,7 +61,13 @@ def add_options(parser: pytest.Parser) -> None:
             "how a test gets its process; auto: zygote if fork is safe, else spawn",
             "auto",
         ),
-        ("group", "|".join(GROUPS), "the unit that gets a process of its own", "test"),
+        (
+            "group",
+            "|".join(GROUPS),
+            "the unit that gets a process of its own; auto: unmarked tests share one until it dies, marked ones "
+            "have their own",
+            "auto",
+        ),
         ("stall-after", "60s", "fail an isolated test after this long without progress; 0: never", "60s"),
         ("leak-budget", "30s", "wall time one leak check may take before it answers 'undecided'", "30s"),
         (
@@ -75,10 +88,10 @@ def add_options(parser: pytest.Parser) -> None:
         help="run the rl_soak tests, each for this long (without a value: each for its own duration); "
         "implies --rl-stability",
     )
+    parser.addini("rl_blame_budget", "time to find the test that made a shared process die", default="60s")
     parser.addini("rl_lap_count", "laps of rl_laps where nothing is judged by laps", default="20")
     group.addoption("--rl-native", metavar="auto|off", default="auto", help="native stack of a crashed process")
     group.addoption("--rl-seed", metavar="N", default=None, help="seed of random, numpy and torch in each test")
-    reports.add_options(group, parser)
 
 
 def read_settings(config: pytest.Config) -> Settings:
@@ -97,10 +110,10 @@ def read_settings(config: pytest.Config) -> Settings:
         group=reader.read("group", _choice(*GROUPS)),
         stall_after=reader.read("stall-after", parse_duration, f"{DURATION_FORM}, or 0"),
         leak_budget=reader.read("leak-budget", _positive(parse_duration), DURATION_FORM),
+        blame_budget=reader.read("blame-budget", parse_duration, f"{DURATION_FORM}, or 0"),
         lap_count=reader.read("lap-count", _positive(int), "a whole number from 1 up"),
         native=reader.read("native", _choice("auto", "off")),
         seed=_drawn_seed(config) if seed is None else reader.read("seed", _seed, "a whole number from 0 up"),
-        seed_given=seed is not None,
         flaky=reader.read("flaky", _choice(*FLAKY)),
         soak=soak is not None,
         soak_duration=reader.read("soak", _positive(parse_duration), _SOAK_FORM) if soak else None,
@@ -170,3 +183,9 @@ def settings_of(config: pytest.Config) -> Settings:
 def use_seed(config: pytest.Config, seed: int) -> None:
     """From here on this process runs with *seed*: one of a test's many runs has its own."""
     config.stash[_settings] = replace(settings_of(config), seed=seed)
+
+
+def path_option(config: pytest.Config, name: str) -> Path | None:
+    """The path given for an option, seen from the directory pytest was started in."""
+    given = config.getoption(name)
+    return None if given is None else config.invocation_params.dir / given

@@ -1,4 +1,4 @@
-"""What is to be done with a test, decided once from its markers and the run's settings."""
+"""Decides how a test runs, once, from its markers and the run's settings."""
 
 from __future__ import annotations
 
@@ -6,14 +6,15 @@ from dataclasses import dataclass
 
 import pytest
 
-from pytest_rlstability.markers import Flaky, Isolated, NoStall, Soak, is_marked, read_marker
-from pytest_rlstability.options import Settings
-from pytest_rlstability.soak.settings import soak_of
+from pytest_rlstability.config.markers import Flaky, Isolated, NoStall, Soak, is_marked, read_marker
+from pytest_rlstability.config.options import Settings
+from pytest_rlstability.config.soak import soak_of
 
 
 @dataclass(frozen=True)
 class Plan:
-    """How one test runs. ``group`` is None for a process of its own, else the key of those it shares one with."""
+    """How one test runs. ``group`` is None for a process of its own, else what the tests that share one have in common;
+    ``auto`` and ``session`` are for tests of any file."""
 
     isolate: bool
     backend: str
@@ -55,11 +56,11 @@ def _backend(isolated: Isolated, settings: Settings) -> str:
 
 
 def _group(item: pytest.Item, isolated: Isolated, settings: Settings, marked: bool) -> str | None:
-    """Marked tests keep to themselves unless their own marker lets them share."""
+    """Marked tests have a process of their own, unless their marker lets them share one."""
     unit = isolated.group or ("test" if marked else settings.group)
     if unit == "test":
         return None
-    if unit == "session":
-        return "session"
+    if unit in ("auto", "session"):
+        return unit
     node = item.getparent(pytest.Class if unit == "class" else pytest.Module)
     return None if node is None else f"{unit} {node.nodeid} {isolated.backend} {isolated.env} {isolated.memory}"

@@ -4,22 +4,28 @@ from __future__ import annotations
 
 import os
 import shlex
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 
-from pytest_rlstability.options import Settings
-from pytest_rlstability.soak.settings import soak_of
+from pytest_rlstability.config.options import Settings
+from pytest_rlstability.config.soak import soak_of
 
 
-def reproduce_command(item: pytest.Item, settings: Settings, *more: str) -> str:
-    """``pytest --rl-stability --rl-seed=7 'tests/test_env.py::test_step[fast]'``, to be typed where pytest was."""
+def reproduce_command(item: pytest.Item, settings: Settings, *more: str, before: Sequence[pytest.Item] = ()) -> str:
+    """``pytest --rl-stability --rl-seed=7 'tests/test_env.py::test_step[fast]'``, to be typed where pytest was.
+
+    The tests *before* it run first, in the same process.
+    """
     words = ["python", "-m", "pytest", "--rl-stability", f"--rl-seed={settings.seed}"]
     if settings.backend != "auto":
         words.append(f"--rl-backend={settings.backend}")
     if soak_of(item, settings) is not None:
         words.append("--rl-soak" if settings.soak_duration is None else f"--rl-soak={settings.soak_duration:g}s")
-    return shlex.join([*words, *more, _argument(item)])
+    if before:
+        words.append("--rl-group=session")
+    return shlex.join([*words, *more, *map(_argument, (*before, item))])
 
 
 def _argument(item: pytest.Item) -> str:

@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import pytest
 
-from pytest_rlstability.markers import Soak, read_marker
-from pytest_rlstability.options import Settings
+from pytest_rlstability.config.markers import Soak, read_marker
+from pytest_rlstability.config.options import Settings
 
 _HOLDERS_SHARE = 0.05
 _LONGEST_FOR_HOLDERS = 600.0
 
 
 def time_for_holders(duration: float, leak_budget: float) -> float:
-    """Seconds after a soak of *duration* in which the holder of what leaked is looked for: after a night without the
-    right name it would be a pity to be in a hurry.
+    """Seconds in which the holder of what leaked is searched for after a soak: a long one gets more.
 
     >>> time_for_holders(60, 30), time_for_holders(8 * 3600, 30)
     (30, 600.0)

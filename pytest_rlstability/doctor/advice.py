@@ -1,16 +1,15 @@
-"""Known-bad combinations: one pure function each, facts in, advice out or None. ``KNOWN`` lists them all."""
+"""Known-bad combinations as a table, ``KNOWN``: facts in, advice out."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
 
 from pytest_rlstability.doctor.checks.libraries import openmp_family
-from pytest_rlstability.units import format_size
+from pytest_rlstability.doctor.facts import Facts
+from pytest_rlstability.model.units import format_size
 
-Facts = Mapping[str, Any]
 _MIB, _GIB = 2**20, 2**30
 
 
@@ -23,176 +22,97 @@ class Advice:
     do: str
 
 
+@dataclass(frozen=True)
+class Known:
+    """A known-bad combination.
+
+    *when* gets the facts. It returns the values for the placeholders in both texts (one that is not a mapping is
+    ``{value}``), and something false if the combination is not present.
+    """
+
+    name: str
+    when: Callable[[Facts], object]
+    found: str
+    do: str
+
+    def advice(self, facts: Facts) -> Advice | None:
+        values = self.when(facts)
+        if not values:
+            return None
+        filled = values if isinstance(values, Mapping) else {"value": values}
+        return Advice(self.name, self.found.format_map(filled), self.do.format_map(filled))
+
+
 def advise(facts: Facts) -> list[Advice]:
-    """All advice that *facts* give rise to.
+    """All advice that applies to *facts*.
 
     >>> [advice.name for advice in advise({"libc": "musl", "shm_bytes": 64 * 2**20})]
     ['small-shared-memory', 'musl']
     """
-    return [advice for known in KNOWN if (advice := known(facts)) is not None]
+    return [advice for known in KNOWN if (advice := known.advice(facts)) is not None]
 
 
-def version_of(facts: Facts, distribution: str) -> tuple[int, ...]:
-    """The first two numbers of an installed distribution's version, ``()`` when it is not installed."""
-    found = re.match(r"(\d+)\.(\d+)", facts.get("distributions", {}).get(distribution, ""))
+def _version(text: str) -> tuple[int, ...]:
+    """The first two numbers of a version; ``()`` when there are none."""
+    found = re.match(r"(\d+)\.(\d+)", text)
     return (int(found[1]), int(found[2])) if found else ()
 
 
-def usable_cpus(facts: Facts) -> float:
-    """Processors' worth of time this process can get, by affinity and control group."""
-    cpus = float(facts.get("cpus_allowed") or facts.get("cpus") or 1)
-    limit = facts.get("cpu_limit")
-    return min(cpus, limit) if limit else cpus
+def _installed(facts: Facts) -> dict[str, str]:
+    return dict(facts.get("distributions", {}))
+
+
+def _outdated(newer: str, since: tuple[int, int], older: str, before: tuple[int, int]) -> Callable[[Facts], bool]:
+    """Whether *newer* has at least the version *since*, and *older* a version below *before*."""
+
+    def found(facts: Facts) -> bool:
+        versions = _installed(facts)
+        return _version(versions.get(newer, "")) >= since and () < _version(versions.get(older, "")) < before
+
+    return found
 
 
 def _variable(facts: Facts, name: str) -> str:
     return str(facts.get("variables", {}).get(name, ""))
 
 
-def small_shared_memory(facts: Facts) -> Advice | None:
-    size = facts.get("shm_bytes")
-    if size is None or size >= 256 * _MIB:
-        return None
-    return Advice(
-        "small-shared-memory",
-        f"/dev/shm holds {format_size(size)}",
-        "DataLoader workers, shared tensors and Gymnasium's AsyncVectorEnv keep their data there and die by SIGBUS "
-        "when it is full: docker run --shm-size=1g (or --ipc=host), in Kubernetes an emptyDir of medium Memory.",
-    )
+def _size_below(size: int | None, least: int) -> str:
+    return format_size(size) if size is not None and size < least else ""
 
 
-def small_memory(facts: Facts) -> Advice | None:
+def _small_memory(facts: Facts) -> object:
     limit, total = facts.get("memory_limit"), facts.get("memory")
     usable = min(value for value in (limit, total, 2 * _GIB) if value is not None)
-    if usable >= 2 * _GIB:
-        return None
-    remedy = (
-        "Give the container more (docker run --memory)" if limit == usable else "Fewer workers, or a larger machine"
-    )
-    return Advice(
-        "small-memory",
-        f"only {format_size(usable)} of memory may be used",
-        "torch alone takes some hundred MiB in every worker process, and the kernel ends what goes beyond by SIGKILL. "
-        f"{remedy}; rl_isolated(memory=...) names the test that needs it.",
-    )
+    container = "Give the container more (docker run --memory)"
+    remedy = container if limit == usable else "Use fewer workers, or a larger machine"
+    return usable < 2 * _GIB and {"size": format_size(usable), "remedy": remedy}
 
 
-def wsl_one(facts: Facts) -> Advice | None:
-    if facts.get("wsl") != 1:
-        return None
-    return Advice(
-        "wsl-1",
-        "this is WSL 1, which has no Linux kernel of its own",
-        "No CUDA, and much of /proc that stalls and leaks are told by is missing: wsl --set-version DISTRIBUTION 2.",
-    )
+def _linux_driver_in_wsl(facts: Facts) -> str:
+    libraries = facts.get("cuda", {}).get("libraries", []) if facts.get("wsl") == 2 else []
+    return next((path for path in libraries if "/wsl/" not in path), "")
 
 
-def wsl_cuda_driver(facts: Facts) -> Advice | None:
-    libraries = facts.get("cuda", {}).get("libraries", [])
-    foreign = [path for path in libraries if "/wsl/" not in path]
-    if facts.get("wsl") != 2 or not foreign:
-        return None
-    return Advice(
-        "wsl-cuda-driver",
-        f"a Linux NVIDIA driver is installed inside WSL2 ({foreign[0]})",
-        "Under WSL2 libcuda comes from Windows, in /usr/lib/wsl/lib; a Linux driver package hides it. Remove that "
-        "package, keep only the driver of Windows.",
-    )
-
-
-def duplicate_kmp(facts: Facts) -> Advice | None:
+def _duplicate_openmp(facts: Facts) -> object:
     copies = [path for path in facts.get("openmp", []) if openmp_family(path) in ("iomp5", "omp")]
-    if len(copies) < 2:
-        return None
-    return Advice(
-        "duplicate-openmp",
-        f"{len(copies)} copies of the Intel/LLVM OpenMP runtime in one process: {', '.join(copies)}",
-        "The second aborts with 'OMP: Error #15', or both go on and may deadlock. Install the libraries that bring "
-        "them from one source (all by pip, or all by conda). KMP_DUPLICATE_LIB_OK=TRUE only silences the check.",
-    )
+    return len(copies) > 1 and {"count": len(copies), "copies": ", ".join(copies)}
 
 
-def mixed_openmp(facts: Facts) -> Advice | None:
+def _mixed_openmp(facts: Facts) -> str:
     families = sorted({openmp_family(path) for path in facts.get("openmp", [])} - {""})
-    if len(families) < 2 or "gomp" not in families:
-        return None
-    return Advice(
-        "mixed-openmp",
-        f"different OpenMP runtimes in one process: {', '.join(f'lib{family}' for family in families)}",
-        "Each keeps threads of its own, together more than there are processors, and none knows of the others' locks "
-        "at fork. Set OMP_NUM_THREADS, and start workers by 'spawn' or 'forkserver'.",
-    )
+    return ", ".join(f"lib{family}" for family in families) if len(families) > 1 and "gomp" in families else ""
 
 
-def silenced_openmp_check(facts: Facts) -> Advice | None:
+def _silenced_openmp_check(facts: Facts) -> str:
     value = _variable(facts, "KMP_DUPLICATE_LIB_OK")
-    if value.upper() not in ("TRUE", "1", "YES", "ON", "T", "Y"):
-        return None
-    return Advice(
-        "kmp-duplicate-lib-ok",
-        f"KMP_DUPLICATE_LIB_OK={value} is set",
-        "It silences the check for two OpenMP runtimes; by that check's own words crashes and silently wrong results "
-        "may follow. Unset it and see which library brings the second one.",
-    )
+    return value if value.upper() in ("TRUE", "1", "YES", "ON", "T", "Y") else ""
 
 
-def fork_after_threads(facts: Facts) -> Advice | None:
+def _fork_after_threads(facts: Facts) -> object:
     outcome = facts.get("fork_after_threads", "")
-    if outcome in ("", "works"):
-        return None
-    warning = ""
-    if _python_version(facts) >= (3, 12):
-        warning = " Python 3.12 and later also warn (DeprecationWarning) when a process with threads forks."
-    return Advice(
-        "fork-after-threads",
-        f"a process forked after torch has computed with several threads {outcome} in its first computation",
-        "The threads of OpenMP's pool do not exist in the fork. Start workers by 'forkserver' or 'spawn' "
-        "(SubprocVecEnv(start_method=...), AsyncVectorEnv(context=...), DataLoader(multiprocessing_context=...)), or "
-        f"call torch.set_num_threads(1) first thing in them.{warning}",
-    )
-
-
-def numpy_two_old_torch(facts: Facts) -> Advice | None:
-    torch = version_of(facts, "torch")
-    if version_of(facts, "numpy") < (2, 0) or not () < torch < (2, 3):
-        return None
-    return Advice(
-        "numpy-2-old-torch",
-        "numpy 2 with a torch that was built for numpy 1",
-        "torch works with numpy 2 from 2.3 on: pip install 'torch>=2.3', or 'numpy<2'.",
-    )
-
-
-def numpy_two_old_sb3(facts: Facts) -> Advice | None:
-    if version_of(facts, "numpy") < (2, 0) or not () < version_of(facts, "stable-baselines3") < (2, 5):
-        return None
-    return Advice(
-        "numpy-2-old-sb3",
-        "numpy 2 with a Stable-Baselines3 before 2.5",
-        "Its support for numpy 2 came with 2.5: pip install 'stable-baselines3>=2.5', or 'numpy<2'.",
-    )
-
-
-def gymnasium_one_old_sb3(facts: Facts) -> Advice | None:
-    if version_of(facts, "gymnasium") < (1, 0) or not () < version_of(facts, "stable-baselines3") < (2, 4):
-        return None
-    return Advice(
-        "gymnasium-1-old-sb3",
-        "Gymnasium 1 with a Stable-Baselines3 before 2.4",
-        "Its support for Gymnasium 1 came with 2.4: pip install 'stable-baselines3>=2.4', or 'gymnasium<1'.",
-    )
-
-
-def old_gym(facts: Facts) -> Advice | None:
-    installed = facts.get("distributions", {})
-    if "gym" not in installed or "gymnasium" not in installed:
-        return None
-    return Advice(
-        "gym-beside-gymnasium",
-        f"gym {installed['gym']} is installed beside gymnasium",
-        "gym is no longer maintained and does not support numpy 2; its spaces are not gymnasium's, so an environment "
-        "made of both is refused or misread. Import gymnasium everywhere, and pip uninstall gym.",
-    )
+    warns = _version(facts.get("python", {}).get("version", "")) >= (3, 12)
+    text = " Python 3.12 and later also warn (DeprecationWarning) when a process with threads forks."
+    return outcome not in ("", "works") and {"outcome": outcome, "warning": text if warns else ""}
 
 
 _SAME_MODULE = {
@@ -206,209 +126,154 @@ _SAME_MODULE = {
 }  # fmt: skip
 
 
-def overlapping_distributions(facts: Facts) -> Advice | None:
-    installed = facts.get("distributions", {})
-    clashes = {
-        module: present
-        for module, names in _SAME_MODULE.items()
-        if len(present := [name for name in names if name in installed]) > 1
-    }
-    if not clashes:
-        return None
+def _overlapping_distributions(facts: Facts) -> object:
+    present = {module: [name for name in names if name in _installed(facts)] for module, names in _SAME_MODULE.items()}
+    clashes = {module: names for module, names in present.items() if len(names) > 1}
     found = "; ".join(f"{' and '.join(names)} both write the module {module}" for module, names in clashes.items())
-    names = " ".join(name for present in clashes.values() for name in present)
-    return Advice(
-        "overlapping-distributions",
-        found,
-        f"Files of one lie among those of the other, native libraries too: pip uninstall {names}, then install one.",
-    )
+    return clashes and {"found": found, "names": " ".join(name for names in clashes.values() for name in names)}
 
 
-def musl(facts: Facts) -> Advice | None:
-    if facts.get("libc") != "musl":
-        return None
-    return Advice(
-        "musl",
-        "this Python runs on musl (Alpine)",
-        "torch has no wheels for musl, and wheels made for glibc do not load here. Use an image with glibc, such as "
-        "python:3.12-slim.",
-    )
-
-
-def missing_avx(facts: Facts) -> Advice | None:
+def _missing_avx(facts: Facts) -> str:
     if facts.get("machine") not in ("x86_64", "AMD64") or not facts.get("cpu_flags_known"):
+        return ""
+    return " and no ".join(flag.upper() for flag in ("avx", "avx2") if flag not in facts.get("cpu_flags", []))
+
+
+def _torch_without_avx2(facts: Facts) -> object:
+    if facts.get("torch", {}).get("cpu_capability") != "DEFAULT" or "avx2" not in facts.get("cpu_flags", []):
         return None
-    lacking = [flag for flag in ("avx", "avx2") if flag not in facts.get("cpu_flags", [])]
-    if not lacking:
-        return None
-    return Advice(
-        "missing-avx",
-        f"the processor shows no {' and no '.join(flag.upper() for flag in lacking)}",
-        "Official wheels of TensorFlow and jaxlib need AVX and die by SIGILL without; torch falls back to slow code. "
-        "In a virtual machine choose the host's processor type (libvirt: host-passthrough, Proxmox: host).",
-    )
+    if variable := _variable(facts, "ATEN_CPU_CAPABILITY"):
+        return {"reason": f"ATEN_CPU_CAPABILITY={variable} is set", "do": "Unset the variable."}
+    return {"reason": "this torch was built without AVX2", "do": "Install an official wheel of torch."}
 
 
-def torch_below_processor(facts: Facts) -> Advice | None:
-    capability = facts.get("torch", {}).get("cpu_capability", "")
-    if capability != "DEFAULT" or "avx2" not in facts.get("cpu_flags", []):
-        return None
-    variable = _variable(facts, "ATEN_CPU_CAPABILITY")
-    reason = f"ATEN_CPU_CAPABILITY={variable} asks for it" if variable else "this torch was built without AVX2"
-    return Advice(
-        "torch-without-avx2",
-        f"the processor has AVX2 and torch does not use it: {reason}",
-        "Unset the variable." if variable else "Install an official wheel of torch.",
-    )
-
-
-def many_threads(facts: Facts) -> Advice | None:
-    cpus = usable_cpus(facts)
+def _many_threads(facts: Facts) -> object:
+    cpus = float(facts.get("cpus_allowed") or facts.get("cpus") or 1)
+    cpus = min(cpus, facts.get("cpu_limit") or cpus)
     for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
         value = _variable(facts, name)
         if value.isdigit() and int(value) > max(1.0, cpus):
-            return Advice(
-                "many-threads",
-                f"{name}={value}, and {cpus:g} processors may be used",
-                "Threads of one computation then wait for each other to get a processor. Set it to "
-                f"{max(1, int(cpus))}, and to 1 in the workers of a vector environment.",
-            )
+            return {"setting": f"{name}={value}", "cpus": cpus, "threads": max(1, int(cpus))}
     return None
 
 
-def threads_by_host(facts: Facts) -> Advice | None:
+def _threads_by_host(facts: Facts) -> object:
     limit, cpus = facts.get("cpu_limit"), facts.get("cpus_allowed") or 1
     if not limit or limit > cpus / 2 or cpus < 4 or _variable(facts, "OMP_NUM_THREADS"):
         return None
-    return Advice(
-        "threads-by-host",
-        f"the container may use {limit:g} processors, and libraries see {cpus}",
-        "OpenMP and BLAS start a thread for each processor they see, and the container is stopped again and again for "
-        f"using up its share: set OMP_NUM_THREADS={max(1, int(limit))}.",
-    )
+    return {"limit": limit, "cpus": cpus, "threads": max(1, int(limit))}
 
 
-def few_descriptors(facts: Facts) -> Advice | None:
+def _few_descriptors(facts: Facts) -> str:
     limit = facts.get("limits", {}).get("nofile")
-    if limit is None or limit >= 1024:
-        return None
-    return Advice(
-        "few-descriptors",
-        f"only {limit} files may be open at once (ulimit -n)",
-        "Every worker of a vector environment takes pipes and every shared tensor a descriptor; 'Too many open files' "
-        "is how it ends. ulimit -n 4096.",
-    )
+    return str(limit) if limit is not None and limit < 1024 else ""
 
 
-def small_stack(facts: Facts) -> Advice | None:
-    limit = facts.get("limits", {}).get("stack")
-    if limit is None or limit >= 4 * _MIB:
-        return None
-    return Advice(
-        "small-stack",
-        f"the stack may grow to {format_size(limit)} (ulimit -s)",
-        "Deep recursion in native code, such as a long autograd graph, dies by SIGSEGV beyond it. ulimit -s 8192.",
-    )
+def _no_stack_tool(facts: Facts) -> bool:
+    tools = facts.get("tools", {})
+    return facts.get("platform") == "linux" and bool(tools) and not any(tools.values())
 
 
-def no_tracing(facts: Facts) -> Advice | None:
-    scope = facts.get("ptrace_scope")
-    if scope not in (2, 3):
-        return None
-    who = "nobody" if scope == 3 else "only an administrator"
-    return Advice(
-        "no-tracing",
-        f"kernel.yama.ptrace_scope is {scope}: {who} may look into another process",
-        "Crashes and stalls are reported with Python stacks, without native ones. "
-        + ("Only a reboot changes 3." if scope == 3 else "sudo sysctl kernel.yama.ptrace_scope=1."),
-    )
+def _no_tracing(facts: Facts) -> object:
+    return {
+        2: {"scope": 2, "who": "only an administrator", "do": "sudo sysctl kernel.yama.ptrace_scope=1."},
+        3: {"scope": 3, "who": "nobody", "do": "Only a reboot changes 3."},
+    }.get(facts.get("ptrace_scope", 0))
 
 
-def no_stack_tool(facts: Facts) -> Advice | None:
-    tools = facts.get("tools")
-    if facts.get("platform") != "linux" or not tools or any(tools.values()):
-        return None
-    return Advice(
-        "no-stack-tool",
+KNOWN = (
+    Known("small-shared-memory", lambda facts: _size_below(facts.get("shm_bytes"), 256 * _MIB),
+        "/dev/shm holds {value}",
+        "DataLoader workers, shared tensors and Gymnasium's AsyncVectorEnv keep their data there and die by SIGBUS "
+        "when it is full: docker run --shm-size=1g (or --ipc=host), in Kubernetes an emptyDir of medium Memory."),
+    Known("small-memory", _small_memory,
+        "only {size} of memory may be used",
+        "torch alone takes some hundred MiB in every worker process, and the kernel kills a process that exceeds the "
+        "limit (SIGKILL). {remedy}; rl_isolated(memory=...) names the test that needs it."),
+    Known("wsl-1", lambda facts: facts.get("wsl") == 1,
+        "this is WSL 1, which has no Linux kernel of its own",
+        "No CUDA, and much of /proc that stall and leak checks read is missing: wsl --set-version DISTRIBUTION 2."),
+    Known("wsl-cuda-driver", _linux_driver_in_wsl,
+        "a Linux NVIDIA driver is installed inside WSL2 ({value})",
+        "Under WSL2 libcuda comes from Windows, in /usr/lib/wsl/lib; a Linux driver package hides it. Remove that "
+        "package, keep only the driver of Windows."),
+    Known("duplicate-openmp", _duplicate_openmp,
+        "{count} copies of the Intel/LLVM OpenMP runtime in one process: {copies}",
+        "The second aborts with 'OMP: Error #15', or both go on and may deadlock. Install the libraries that bring "
+        "them from one source (all by pip, or all by conda). KMP_DUPLICATE_LIB_OK=TRUE only silences the check."),
+    Known("mixed-openmp", _mixed_openmp,
+        "different OpenMP runtimes in one process: {value}",
+        "Each keeps threads of its own, together more than there are processors, and none knows of the others' locks "
+        "at fork. Set OMP_NUM_THREADS, and start workers by 'spawn' or 'forkserver'."),
+    Known("kmp-duplicate-lib-ok", _silenced_openmp_check,
+        "KMP_DUPLICATE_LIB_OK={value} is set",
+        "It silences the check for two OpenMP runtimes. That check itself warns of crashes and silently wrong results. "
+        "Unset it and see which library brings the second one."),
+    Known("fork-after-threads", _fork_after_threads,
+        "a process forked after torch has computed with several threads {outcome} in its first computation",
+        "The threads of OpenMP's pool do not exist in the fork. Start workers by 'forkserver' or 'spawn' "
+        "(SubprocVecEnv(start_method=...), AsyncVectorEnv(context=...), DataLoader(multiprocessing_context=...)), or "
+        "call torch.set_num_threads(1) first thing in them.{warning}"),
+    Known("numpy-2-old-torch", _outdated("numpy", (2, 0), "torch", (2, 3)),
+        "numpy 2 with a torch that was built for numpy 1",
+        "torch works with numpy 2 from 2.3 on: pip install 'torch>=2.3', or 'numpy<2'."),
+    Known("numpy-2-old-sb3", _outdated("numpy", (2, 0), "stable-baselines3", (2, 5)),
+        "numpy 2 with a Stable-Baselines3 before 2.5",
+        "Its support for numpy 2 came with 2.5: pip install 'stable-baselines3>=2.5', or 'numpy<2'."),
+    Known("gymnasium-1-old-sb3", _outdated("gymnasium", (1, 0), "stable-baselines3", (2, 4)),
+        "Gymnasium 1 with a Stable-Baselines3 before 2.4",
+        "Its support for Gymnasium 1 came with 2.4: pip install 'stable-baselines3>=2.4', or 'gymnasium<1'."),
+    Known("gym-beside-gymnasium", lambda facts: "gymnasium" in _installed(facts) and _installed(facts).get("gym"),
+        "gym {value} is installed beside gymnasium",
+        "gym is no longer maintained and does not support numpy 2; its spaces are not gymnasium's, so an environment "
+        "made of both is refused or misread. Import gymnasium everywhere, and pip uninstall gym."),
+    Known("overlapping-distributions", _overlapping_distributions,
+        "{found}",
+        "Files of one lie among those of the other, native libraries too: pip uninstall {names}, then install one."),
+    Known("musl", lambda facts: facts.get("libc") == "musl",
+        "this Python runs on musl (Alpine)",
+        "torch has no wheels for musl, and wheels made for glibc do not load here. Use an image with glibc, such as "
+        "python:3.12-slim."),
+    Known("missing-avx", _missing_avx,
+        "the processor shows no {value}",
+        "Official wheels of TensorFlow and jaxlib need AVX and die by SIGILL without; torch falls back to slow code. "
+        "In a virtual machine choose the host's processor type (libvirt: host-passthrough, Proxmox: host)."),
+    Known("torch-without-avx2", _torch_without_avx2,
+        "the processor has AVX2 and torch does not use it: {reason}",
+        "{do}"),
+    Known("many-threads", _many_threads,
+        "{setting}, and {cpus:g} processors may be used",
+        "Threads of one computation then wait for each other to get a processor. Set it to {threads}, and to 1 in the "
+        "workers of a vector environment."),
+    Known("threads-by-host", _threads_by_host,
+        "the container may use {limit:g} processors, and libraries see {cpus}",
+        "OpenMP and BLAS start a thread for each processor they see, and the container is paused again and again for "
+        "using up its share: set OMP_NUM_THREADS={threads}."),
+    Known("few-descriptors", _few_descriptors,
+        "only {value} files may be open at once (ulimit -n)",
+        "Every worker of a vector environment takes pipes and every shared tensor a descriptor; beyond the limit they "
+        "fail with 'Too many open files'. ulimit -n 4096."),
+    Known("small-stack", lambda facts: _size_below(facts.get("limits", {}).get("stack"), 4 * _MIB),
+        "the stack may grow to {value} (ulimit -s)",
+        "Deep recursion in native code, such as a long autograd graph, dies by SIGSEGV beyond it. ulimit -s 8192."),
+    Known("no-tracing", _no_tracing,
+        "kernel.yama.ptrace_scope is {scope}: {who} may look into another process",
+        "Crashes and stalls are reported with Python stacks, without native ones. {do}"),
+    Known("no-stack-tool", _no_stack_tool,
         "neither pystack nor gdb is installed",
-        "Native stacks of crashes need one of them: pip install 'pytest-rlstability[native]'.",
-    )
-
-
-def narrow_python(facts: Facts) -> Advice | None:
-    if facts.get("python", {}).get("bits", 64) == 64:
-        return None
-    return Advice(
-        "32-bit-python",
+        "Native stacks of crashes need one of them: pip install 'pytest-rlstability[native]'."),
+    Known("32-bit-python", lambda facts: facts.get("python", {}).get("bits", 64) != 64,
         "this Python has 32 bits",
-        "A process can use at most 4 GiB, and torch has no wheels for it. Install a 64-bit Python.",
-    )
-
-
-def debug_python(facts: Facts) -> Advice | None:
-    if not facts.get("python", {}).get("debug"):
-        return None
-    return Advice(
-        "debug-python",
+        "A process can use at most 4 GiB, and torch has no wheels for it. Install a 64-bit Python."),
+    Known("debug-python", lambda facts: facts.get("python", {}).get("debug"),
         "this Python was built for debugging (--with-pydebug)",
-        "It aborts where a release build goes on, which is good for finding faults; it is slow, and few libraries have "
-        "wheels for it. Time nothing with it.",
-    )
-
-
-def free_threaded_python(facts: Facts) -> Advice | None:
-    if not facts.get("python", {}).get("free_threaded"):
-        return None
-    return Advice(
-        "free-threaded-python",
+        "It aborts where a release build goes on, which is good for finding faults. It is slow, and few libraries have "
+        "wheels for it. Do not measure times with it."),
+    Known("free-threaded-python", lambda facts: facts.get("python", {}).get("free_threaded"),
         "this Python was built without the GIL",
-        "An extension that does not say it can do without turns the GIL on again with a RuntimeWarning; "
-        "PYTHON_GIL=1 does so from the start, and tells whether a crash is a matter of that.",
-    )
-
-
-def preloaded(facts: Facts) -> Advice | None:
-    value = _variable(facts, "LD_PRELOAD")
-    if not value:
-        return None
-    return Advice(
-        "preloaded-library",
-        f"LD_PRELOAD={value}",
-        "It is part of every process here, and of every crash. If a step fails, run the doctor once without it.",
-    )
-
-
-def _python_version(facts: Facts) -> tuple[int, ...]:
-    found = re.match(r"(\d+)\.(\d+)", facts.get("python", {}).get("version", ""))
-    return (int(found[1]), int(found[2])) if found else ()
-
-
-KNOWN: tuple[Callable[[Facts], Advice | None], ...] = (
-    small_shared_memory,
-    small_memory,
-    wsl_one,
-    wsl_cuda_driver,
-    duplicate_kmp,
-    mixed_openmp,
-    silenced_openmp_check,
-    fork_after_threads,
-    numpy_two_old_torch,
-    numpy_two_old_sb3,
-    gymnasium_one_old_sb3,
-    old_gym,
-    overlapping_distributions,
-    musl,
-    missing_avx,
-    torch_below_processor,
-    many_threads,
-    threads_by_host,
-    few_descriptors,
-    small_stack,
-    no_tracing,
-    no_stack_tool,
-    narrow_python,
-    debug_python,
-    free_threaded_python,
-    preloaded,
-)
-"""Every known-bad combination; a new one is a function above and its name here."""
+        "An extension that does not declare support for it turns the GIL on again with a RuntimeWarning. "
+        "PYTHON_GIL=1 does so from the start: run once with it to see whether a crash depends on that."),
+    Known("preloaded-library", lambda facts: _variable(facts, "LD_PRELOAD"),
+        "LD_PRELOAD={value}",
+        "It is part of every process here, and of every crash. If a step fails, run the doctor once without it."),
+)  # fmt: skip

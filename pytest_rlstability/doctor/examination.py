@@ -8,19 +8,13 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
+from pytest_rlstability.doctor import step_list
 from pytest_rlstability.doctor.advice import Advice, advise
 from pytest_rlstability.doctor.facts import Facts, gather_facts
 from pytest_rlstability.doctor.places import place_of, stack_of
-from pytest_rlstability.doctor.probes import (
-    DISTRIBUTIONS,
-    GROUPS,
-    MODULES,
-    Probe,
-    all_probes,
-    follow_up,
-    order_probes,
-)
+from pytest_rlstability.doctor.plugins import other_plugins, shipped_steps, step_from
 from pytest_rlstability.steps import Outcome, StageRecord, Step, run_step
+from pytest_rlstability.steps.doctor_step import DoctorStep
 
 State = Literal["ok", "crash", "hang", "error", "not installed", "not run"]
 
@@ -32,8 +26,7 @@ _OUTPUT_LINES = 15
 
 @dataclass(frozen=True)
 class StepReport:
-    """How one step ended: ``report.state`` is ``ok``, ``crash``, ``hang``, ``error``,
-    ``not installed``, or ``not run`` when a library that it needs fails by itself."""
+    """How one step ended: *state* is ``not run`` when a library that the step needs cannot be imported."""
 
     name: str
     group: str
@@ -67,27 +60,32 @@ class Examination:
         return [step for step in self.steps if step.failed]
 
 
-Listener = Callable[[StepReport], None]
+class UnknownGroupError(ValueError):
+    """A group without steps was asked for; the text says which groups there are."""
 
 
 def examine(
-    groups: Collection[str] = GROUPS,
+    groups: Collection[str] | None = None,
     targets: Sequence[str] = (),
     *,
     limit: float = 120.0,
     on_facts: Callable[[Facts], None] = lambda facts: None,
-    on_step: Listener = lambda report: None,
+    on_step: Callable[[StepReport], None] = lambda report: None,
 ) -> Examination:
-    """Gather the facts, run the steps of *groups* and then the user's *targets*, one after the other.
+    """Gather the facts, run the steps of *groups* (None: all) and then the user's *targets*, one after the other.
 
     ``examine(groups=["physics"]).failed`` is empty when Box2D works here. *limit* is each step's own, in seconds.
     """
     # Not in pytest's or the user's temporary directory: what a step leaves there when it dies goes with this one.
     with tempfile.TemporaryDirectory(prefix="rlstability-doctor-", ignore_cleanup_errors=True) as scratch:
         examiner = _Examiner(scratch, limit, on_step)
-        examiner.take_facts()
+        failures = [] if groups == () else examiner.load_plugins()
+        wanted = examiner.check_groups(groups)
+        survey = examiner.take_facts()
         on_facts(examiner.found.facts)
-        examiner.run_probes(groups)
+        for failure in [*failures, *survey]:
+            examiner.note(failure)
+        examiner.run_groups(wanted)
         examiner.run_targets(targets)
     found = examiner.found
     found.advice = advise(found.facts)
@@ -95,65 +93,89 @@ def examine(
 
 
 class _Examiner:
-    def __init__(self, scratch: str, limit: float, on_step: Listener) -> None:
+    def __init__(self, scratch: str, limit: float, on_step: Callable[[StepReport], None]) -> None:
         self.found = Examination()
+        self._steps = shipped_steps()
         self._broken: list[str] = []
         self._scratch, self._limit, self._on_step = scratch, limit, on_step
 
-    def take_facts(self) -> None:
-        """Facts of the machine, and which libraries there are; a Python that cannot even look is a failed step."""
+    def load_plugins(self) -> list[StepReport]:
+        """Add the steps of other plugins; those that cannot be loaded are failed steps."""
+        failures = []
+        for module in other_plugins():
+            call = "pytest_rlstability.doctor.plugins:load_plugin"
+            outcome = self._run(DoctorStep(f"plugin {module}", "plugins", call, arguments={"module": module}))
+            if outcome.ending == "ok":
+                self._steps += map(step_from, outcome.result)
+            else:
+                failures.append(report_of("plugins", outcome))
+        return failures
+
+    def check_groups(self, groups: Collection[str] | None) -> list[str]:
+        """The *groups* in the order in which they are run."""
+        known = step_list.groups_of(self._steps)
+        for group in groups or ():
+            if group not in known:
+                raise UnknownGroupError(f"{group!r} (choose from {', '.join(known)})")
+        return [group for group in known if groups is None or group in groups]
+
+    def take_facts(self) -> list[StepReport]:
+        """Gather the facts of the machine and its libraries. A Python that cannot look for them is a failed step."""
         self.found.facts = gather_facts()
-        survey = Probe("start Python", "imports", "libraries:survey", (),
-                       {"modules": MODULES, "distributions": DISTRIBUTIONS})  # fmt: skip
-        outcome = self._run(survey)
+        modules = list(dict.fromkeys([*step_list.MODULES, *step_list.needed_by(self._steps)]))
+        arguments = {"modules": modules, "distributions": step_list.DISTRIBUTIONS}
+        call = "pytest_rlstability.doctor.checks.libraries:survey"
+        outcome = self._run(DoctorStep("start Python", step_list.IMPORTS, call, arguments=arguments))
         if outcome.ending == "ok":
             self.found.facts.update(outcome.result)
-        else:
-            self._note(report_of(survey.name, survey.group, outcome))
-            self.found.facts.update({"modules": list(MODULES), "distributions": {}})
+            return []
+        self.found.facts.update({"modules": modules, "distributions": {}})
+        return [report_of(step_list.IMPORTS, outcome)]
 
-    def run_probes(self, groups: Collection[str]) -> None:
+    def run_groups(self, groups: Sequence[str]) -> None:
         installed = self.found.facts["modules"]
-        for group in GROUPS:
-            if group in groups:
-                for probe in self._probes_of(group, installed):
-                    self._run_probe(probe, installed)
+        for group in groups:
+            for step in self._steps_of(group, installed):
+                self._run_step(step, installed)
 
-    def _probes_of(self, group: str, installed: Collection[str]) -> list[Probe]:
-        if group == "import-order":
-            return list(order_probes([module for module in installed if module not in self._broken]))
-        return [probe for probe in all_probes(installed) if probe.group == group]
+    def _steps_of(self, group: str, installed: Collection[str]) -> list[DoctorStep]:
+        steps = [step for step in self._steps if step.group == group]
+        if group == step_list.IMPORTS:
+            steps += step_list.import_steps(self._steps, installed)
+        if group == step_list.IMPORT_ORDER:
+            working = [module for module in installed if module not in self._broken]
+            steps += step_list.order_steps(step_list.needed_by(self._steps), working)
+        return steps
 
     def run_targets(self, targets: Iterable[str]) -> None:
         path = os.pathsep.join(filter(None, [os.getcwd(), os.environ.get("PYTHONPATH")]))
+        call = "pytest_rlstability.doctor.checks.user:run_stage"
         for target in targets:
-            step = Step(
-                target, call="pytest_rlstability.doctor.checks.user:run_stage", arguments={"target": target},
-                timeout=self._limit, environment={"TMPDIR": self._scratch, "PYTHONPATH": path}, evidence=True,
-            )  # fmt: skip
-            self._note(report_of(target, YOUR_STAGES, run_step(step)))
+            step = DoctorStep(target, YOUR_STAGES, call, arguments={"target": target})
+            self.note(report_of(YOUR_STAGES, self._run(step, os.getcwd(), PYTHONPATH=path)))
 
-    def _run_probe(self, probe: Probe, installed: Collection[str]) -> None:
-        if missing := probe.missing(installed):
-            self._note(StepReport(probe.name, probe.group, "not installed", f"{', '.join(missing)} not installed"))
+    def _run_step(self, step: DoctorStep, installed: Collection[str]) -> None:
+        if missing := step.missing(installed):
+            self.note(StepReport(step.name, step.group, "not installed", f"{', '.join(missing)} not installed"))
             return
-        if blockers := probe.blocked_by(self._broken):
+        if blockers := step_list.blockers_of(step, self._broken):
             reason = f"not run, import {' and '.join(blockers)} fails"
-            self._note(StepReport(probe.name, probe.group, "not run", reason))
+            self.note(StepReport(step.name, step.group, "not run", reason))
             return
-        outcome = self._run(probe)
+        outcome = self._run(step)
         self._learn(outcome)
-        self._note(report_of(probe.name, probe.group, outcome))
-        if probe.imports and outcome.ending != "ok":
-            self._broken.append(probe.imports)
-        for pair in follow_up(probe, outcome):
-            self._run_probe(pair, installed)
+        self.note(report_of(step.group, outcome))
+        if step.imports and outcome.ending != "ok":
+            self._broken.append(step.imports)
+        for pair in step_list.follow_up(step, outcome):
+            self._run_step(pair, installed)
 
-    def _run(self, probe: Probe) -> Outcome:
+    def _run(self, step: DoctorStep, directory: str = "", **environment: str) -> Outcome:
+        environment["TMPDIR"] = self._scratch
         return run_step(
             Step(
-                probe.name, call=probe.function, arguments=probe.arguments, timeout=self._limit,
-                environment={"TMPDIR": self._scratch}, directory=self._scratch, evidence=True,
+                step.name, call=step.call, arguments=step.arguments, timeout=self._limit, environment=environment,
+                directory=directory or self._scratch, evidence=True,
             )
         )  # fmt: skip
 
@@ -169,18 +191,19 @@ class _Examiner:
             if len(result.get(name, [])) > len(facts.setdefault(name, [])):
                 facts[name] = result[name]
 
-    def _note(self, report: StepReport) -> None:
+    def note(self, report: StepReport) -> None:
         self.found.steps.append(report)
         self._on_step(report)
 
 
-def report_of(name: str, group: str, outcome: Outcome) -> StepReport:
-    """What *outcome* comes to; a library that was looked for and is not there has not failed."""
-    version = outcome.result.get("version", "") if isinstance(outcome.result, dict) else ""
+def report_of(group: str, outcome: Outcome) -> StepReport:
+    """The report of a step that was run. A library that is not installed has not failed."""
+    name = outcome.name
     if outcome.ending == "ok":
+        version = outcome.result.get("version", "") if isinstance(outcome.result, dict) else ""
         return StepReport(name, group, "ok", "ok", seconds=outcome.seconds, version=version, stages=outcome.stages)
     missing = name.removeprefix("import ")
-    if group == "imports" and outcome.error == f"ModuleNotFoundError: No module named {missing!r}":
+    if group == step_list.IMPORTS and outcome.error == f"ModuleNotFoundError: No module named {missing!r}":
         return StepReport(name, group, "not installed", f"{missing} not installed")
     return StepReport(
         name, group, _STATES[outcome.ending], outcome.headline(), signal=outcome.signal, where=place_of(outcome),

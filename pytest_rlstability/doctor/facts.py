@@ -1,4 +1,4 @@
-"""What can be known of the machine without importing anything that may crash: from files, variables and limits."""
+"""Facts about the machine from files, variables and limits, without importing a library that may crash."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from pytest_rlstability.doctor import limits
-from pytest_rlstability.doctor.files import read_text
-from pytest_rlstability.evidence.native import find_tool
+from pytest_rlstability.osinfo import limits
+from pytest_rlstability.osinfo.linux import machine_text
+from pytest_rlstability.osinfo.native_stacks import find_tool
 
 Facts = dict[str, Any]
 
@@ -30,7 +30,7 @@ _CUDA_DIRECTORIES = ("usr/lib/wsl/lib", "usr/lib/x86_64-linux-gnu", "usr/lib/aar
 def gather_facts(root: Path = Path("/"), environment: Mapping[str, str] = os.environ) -> Facts:
     """Everything that is known before the first step; *root* is where ``proc``, ``sys`` and ``dev`` are looked for.
 
-    ``gather_facts()["shm_bytes"]`` is the size of shared memory here, None where there is no such thing.
+    ``gather_facts()["shm_bytes"]`` is the size of shared memory, None on a system without ``/dev/shm``.
     """
     return {
         **_system(root, environment),
@@ -44,21 +44,21 @@ def gather_facts(root: Path = Path("/"), environment: Mapping[str, str] = os.env
 
 
 def _system(root: Path, environment: Mapping[str, str]) -> Facts:
-    scope = read_text(root / "proc/sys/kernel/yama/ptrace_scope")
+    scope = machine_text("sys/kernel/yama/ptrace_scope", root)
     return {
         "platform": sys.platform,
         "system": f"{platform.system()} {platform.release()}",
         "machine": platform.machine(),
         "libc": _libc(),
-        "wsl": wsl_version(read_text(root / "proc/version")),
+        "wsl": wsl_version(machine_text("version", root)),
         "container": _container(root, environment),
         "ptrace_scope": int(scope) if scope.isdigit() else None,
-        "core_pattern": read_text(root / "proc/sys/kernel/core_pattern"),
+        "core_pattern": machine_text("sys/kernel/core_pattern", root),
     }
 
 
 def wsl_version(kernel: str) -> int:
-    """1 or 2 under the Windows Subsystem for Linux, else 0; *kernel* is what ``/proc/version`` says.
+    """1 or 2 under the Windows Subsystem for Linux, else 0; *kernel* is what the kernel calls itself.
 
     >>> wsl_version("Linux version 5.15.90.1-microsoft-standard-WSL2")
     2
@@ -88,7 +88,7 @@ def _container(root: Path, environment: Mapping[str, str]) -> str:
 
 def _processor(root: Path) -> Facts:
     fields: dict[str, str] = {}
-    for line in read_text(root / "proc/cpuinfo").splitlines():
+    for line in machine_text("cpuinfo", root).splitlines():
         name, _, value = line.partition(":")
         fields.setdefault(name.strip().lower(), value.strip())
     flags = set(fields.get("flags", "").split())
@@ -97,7 +97,7 @@ def _processor(root: Path) -> Facts:
         "cpu_flags": [flag for flag in _VECTOR_FLAGS if flag in flags],
         "cpu_flags_known": bool(flags),
         "cpus": os.cpu_count() or 1,
-        "cpus_allowed": len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1,
+        "cpus_allowed": limits.allowed_processors(),
     }
 
 

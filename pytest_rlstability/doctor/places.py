@@ -1,4 +1,4 @@
-"""Where a step ended: the one line of Python that says most, out of a dump or a traceback."""
+"""Where a step ended: the line of Python to look at first, from a dump or a traceback."""
 
 from __future__ import annotations
 
@@ -6,7 +6,8 @@ import os
 import re
 import sysconfig
 
-from pytest_rlstability.evidence.stacks import Frame, parse_dump
+from pytest_rlstability.model.stack_dump import Frame, parse_dump
+from pytest_rlstability.model.user_code import Origin, origin
 from pytest_rlstability.steps import Outcome
 
 _TRACEBACK_FRAME = re.compile(r'^ +File "(.*)", line (\d+), in (.*)$', re.MULTILINE)
@@ -14,11 +15,10 @@ _TRACEBACK_FRAME = re.compile(r'^ +File "(.*)", line (\d+), in (.*)$', re.MULTIL
 
 def place_of(outcome: Outcome) -> str:
     """``torch/__init__.py:3 in <module>``: the newest line outside the standard library, ``""`` when none is known."""
-    frames = _frames(outcome)
-    telling = [frame for frame in frames if not frame.is_machinery and not _is_standard(frame.file)]
-    if not telling:
-        telling = [frame for frame in frames if not frame.is_machinery and not frame.file.startswith("<frozen")]
-    return f"{shorten(telling[0].file)}:{telling[0].line} in {telling[0].function}" if telling else ""
+    frames = [frame for frame in _frames(outcome) if not frame.is_machinery]
+    shown = [frame for frame in frames if origin(frame.file) is not Origin.STANDARD_LIBRARY]
+    shown = shown or [frame for frame in frames if not frame.file.startswith("<frozen")]
+    return f"{shorten(shown[0].file)}:{shown[0].line} in {shown[0].function}" if shown else ""
 
 
 def stack_of(outcome: Outcome) -> str:
@@ -31,14 +31,14 @@ def stack_of(outcome: Outcome) -> str:
 
 def shorten(file: str) -> str:
     """The path from ``site-packages`` or the current directory on, where it lies in one of them."""
-    for parent in (*_package_directories(), os.getcwd()):
+    for parent in (sysconfig.get_path("purelib"), sysconfig.get_path("platlib"), os.getcwd()):
         if file.startswith(parent + os.sep):
             return file[len(parent) + 1 :]
     return file
 
 
 def _frames(outcome: Outcome) -> list[Frame]:
-    """Newest first, of the thread that crashed, else of the main thread, which a dump names last."""
+    """The frames of the thread that crashed, else of the main thread (the last of a dump), newest first."""
     if outcome.ending == "raised":
         found = [Frame(file, int(line), function) for file, line, function in _TRACEBACK_FRAME.findall(outcome.stack)]
         return found[::-1]
@@ -48,9 +48,9 @@ def _frames(outcome: Outcome) -> list[Frame]:
 
 
 def _own_part(traceback: str) -> str:
-    """A traceback without the frames through which the step itself was called."""
-    lines, kept, skipping = traceback.splitlines(), [], False
-    for line in lines:
+    """A traceback without the frames of the code that called the step."""
+    kept, skipping = [], False
+    for line in traceback.splitlines():
         if frame := _TRACEBACK_FRAME.match(line):
             skipping = Frame(frame[1], int(frame[2]), frame[3]).is_machinery
         elif not line.startswith(" "):
@@ -58,14 +58,3 @@ def _own_part(traceback: str) -> str:
         if not skipping:
             kept.append(line)
     return "\n".join(kept)
-
-
-def _package_directories() -> set[str]:
-    return {sysconfig.get_path("purelib"), sysconfig.get_path("platlib")}
-
-
-def _is_standard(file: str) -> bool:
-    if file.startswith("<frozen"):
-        return True
-    library = sysconfig.get_path("stdlib") + os.sep
-    return file.startswith(library) and not file.startswith(os.path.join(library, "site-packages"))

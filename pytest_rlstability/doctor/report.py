@@ -1,4 +1,4 @@
-"""The examination in words and as JSON."""
+"""The examination as text and as JSON."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ from pytest_rlstability.doctor.advice import Advice
 from pytest_rlstability.doctor.checks.libraries import openmp_family
 from pytest_rlstability.doctor.examination import YOUR_STAGES, Examination, StepReport
 from pytest_rlstability.doctor.facts import Facts
+from pytest_rlstability.model.units import format_duration, format_size
 from pytest_rlstability.steps import StageRecord
-from pytest_rlstability.units import format_duration, format_size
 
 SCHEMA = 1
 
 _OWN_WORDS = {"ok": "works", "crash": "dies here", "hang": "hangs here", "error": "raises here"}
 _STAGE_WORDS = {"done": "works", "raised": "raises here"}
-_CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
+_CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069]")
 
 
 def printable(text: str) -> str:
-    r"""*text* without anything that a terminal would obey.
+    r"""*text* with control characters escaped, so that a terminal does not act on them.
 
     >>> printable("\x1b[2Jwiped")
     '\\x1b[2Jwiped'
@@ -32,11 +32,10 @@ def printable(text: str) -> str:
 
 def as_json(examination: Examination) -> str:
     """One object; ``schema`` goes up when a key changes its meaning."""
-    failed = examination.failed
     return json.dumps(
         {
             "schema": SCHEMA,
-            "ok": not failed,
+            "ok": not examination.failed,
             "facts": examination.facts,
             "steps": [asdict(step) for step in examination.steps],
             "advice": [asdict(advice) for advice in examination.advice],
@@ -46,7 +45,7 @@ def as_json(examination: Examination) -> str:
 
 
 def facts_lines(facts: Facts) -> Iterator[str]:
-    """The machine, a line per matter."""
+    """The facts of the machine that are known before the first step."""
     for name, text in (
         ("system", _system(facts)),
         ("python", _python(facts)),
@@ -54,7 +53,7 @@ def facts_lines(facts: Facts) -> Iterator[str]:
         ("memory", _memory(facts)),
         ("limits", _limits(facts)),
         ("stacks", _stacks(facts)),
-        ("cuda", _cuda(facts)),
+        ("cuda", ", ".join([*facts["cuda"]["libraries"], *facts["cuda"]["devices"]]) or "none"),
         ("variables", " ".join(f"{name}={value}" for name, value in facts["variables"].items()) or "none set"),
         ("libraries", ", ".join(f"{name} {version}" for name, version in facts["distributions"].items()) or "none"),
     ):
@@ -62,11 +61,9 @@ def facts_lines(facts: Facts) -> Iterator[str]:
 
 
 def _system(facts: Facts) -> str:
-    extra = [
-        f"WSL{facts['wsl']}" if facts["wsl"] else "",
-        facts["container"] and f"in a container ({facts['container']})",
-    ]
-    return ", ".join(part for part in (facts["system"], facts["machine"], facts["libc"], *extra) if part)
+    wsl = f"WSL{facts['wsl']}" if facts["wsl"] else ""
+    container = f"in a container ({facts['container']})" if facts["container"] else ""
+    return ", ".join(filter(None, (facts["system"], facts["machine"], facts["libc"], wsl, container)))
 
 
 def _python(facts: Facts) -> str:
@@ -83,22 +80,15 @@ def _processor(facts: Facts) -> str:
 
 
 def _memory(facts: Facts) -> str:
-    sizes = (
-        ("", "memory"),
-        ("available ", "memory_available"),
-        ("limit ", "memory_limit"),
-        ("/dev/shm ", "shm_bytes"),
-    )
-    return ", ".join(f"{word}{format_size(facts[name])}" for word, name in sizes if facts[name] is not None)
+    titles = {"memory": "", "memory_available": "available ", "memory_limit": "limit ", "shm_bytes": "/dev/shm "}
+    return ", ".join(f"{title}{format_size(facts[name])}" for name, title in titles.items() if facts[name] is not None)
 
 
 def _limits(facts: Facts) -> str:
-    counts = ("nofile", "nproc")
-    shown = [
-        f"{name} {'unlimited' if value is None else value if name in counts else format_size(value)}"
-        for name, value in facts["limits"].items()
-    ]
-    return ", ".join(shown) or "unknown"
+    def shown(name: str, value: int | None) -> object:
+        return "unlimited" if value is None else value if name in ("nofile", "nproc") else format_size(value)
+
+    return ", ".join(f"{name} {shown(name, value)}" for name, value in facts["limits"].items()) or "unknown"
 
 
 def _stacks(facts: Facts) -> str:
@@ -108,13 +98,8 @@ def _stacks(facts: Facts) -> str:
     return ", ".join(tools) + scope + core
 
 
-def _cuda(facts: Facts) -> str:
-    cuda = facts["cuda"]
-    return ", ".join([*cuda["libraries"], *cuda["devices"]]) or "none"
-
-
 def found_lines(facts: Facts) -> Iterator[str]:
-    """What only the steps could tell: torch's build, and what lies together in one process."""
+    """The facts that the steps found: torch's build, and the libraries that are loaded together in one process."""
     if torch := facts.get("torch"):
         build = f"CUDA {torch['cuda_build']}" if torch["cuda_build"] else "CPU build"
         used = torch["cpu_capability"] or "unknown instructions"
@@ -135,7 +120,7 @@ def _owner(path: str) -> str:
 
 
 def step_lines(step: StepReport) -> Iterator[str]:
-    """A step's line in the table, and those of its stages where they say more."""
+    """A step's line in the table, and the lines of its stages if it failed or is the user's."""
     own = step.group == YOUR_STAGES
     word = _OWN_WORDS[step.state] if own else step.state
     if step.state in ("not installed", "not run"):
@@ -154,7 +139,7 @@ def _stage_word(stage: StageRecord, step: StepReport) -> str:
 
 
 def detail_lines(step: StepReport) -> Iterator[str]:
-    """Everything known of a step that failed."""
+    """The stacks and the output of a step that failed."""
     yield f"--- {step.name}: {step.state}, {printable(step.headline)}"
     for title, text in (
         ("Python stack", step.stack),
@@ -167,19 +152,30 @@ def detail_lines(step: StepReport) -> Iterator[str]:
             yield from (f"  {printable(line)}" for line in text.strip("\n").splitlines())
 
 
-def advice_lines(advice: list[Advice]) -> Iterator[str]:
-    for entry in advice:
-        yield printable(f"  * {entry.found} [{entry.name}]")
-        yield printable(f"    {entry.do}")
+def closing_lines(examination: Examination) -> Iterator[str]:
+    """The sections below the table, and the summary."""
+    for title, lines in (
+        ("found", list(found_lines(examination.facts))),
+        ("failures", [line for step in examination.failed for line in detail_lines(step)]),
+        ("advice", [line for advice in examination.advice for line in advice_lines(advice)]),
+    ):
+        if lines:
+            yield from ("", title, *lines)
+    yield from ("", summary(examination))
+
+
+def advice_lines(advice: Advice) -> Iterator[str]:
+    yield printable(f"  * {advice.found} [{advice.name}]")
+    yield printable(f"    {advice.do}")
 
 
 def summary(examination: Examination) -> str:
     """The last line: what failed, or that nothing did."""
-    ran = [step for step in examination.steps if step.state not in ("not installed", "not run")]
-    held_back = sum(step.state == "not run" for step in examination.steps)
-    failed = examination.failed
+    states, failed = [step.state for step in examination.steps], examination.failed
+    skipped = states.count("not run")
+    ran = len(states) - skipped - states.count("not installed")
     if not failed:
-        return f"{len(ran)} steps, none failed"
+        return f"{ran} steps, none failed"
     names = "; ".join(f"{step.name} ({step.state}: {printable(step.headline)})" for step in failed)
-    rest = f"; {held_back} not run for it" if held_back else ""
-    return f"{len(failed)} of {len(ran)} steps failed: {names}{rest}"
+    rest = f"; {skipped} skipped as a result" if skipped else ""
+    return f"{len(failed)} of {ran} steps failed: {names}{rest}"

@@ -1,8 +1,8 @@
-"""For the libraries people train with: progress from a Gymnasium env or an SB3 model, and envs that reuse a buffer.
+"""Helpers for Gymnasium and SB3: heartbeats from an env or a model, and a check for envs that reuse a buffer.
 
 ``HeartbeatWrapper`` and ``HeartbeatCallback`` take the ``rl_heartbeat`` fixture, or any callable without arguments;
-``AliasingWrapper(env)`` fails the test when stored observations turn out to be one and the same memory. No library is
-imported before its class is asked for.
+``AliasingWrapper(env)`` fails the test when stored observations share their memory. A library is imported when its
+class is used first.
 
     from pytest_rlstability.integrations import HeartbeatCallback, HeartbeatWrapper
 

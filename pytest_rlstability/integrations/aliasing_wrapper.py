@@ -1,4 +1,4 @@
-"""A Gymnasium env that is caught handing out one buffer as many observations."""
+"""A check for Gymnasium envs that return the same buffer as every observation."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ import gymnasium
 import numpy
 import pytest
 
-from pytest_rlstability.pyboy.views import let_go
-from pytest_rlstability.sites import Site, here
+from pytest_rlstability.model.references import drop_stale_references
+from pytest_rlstability.model.user_code import Site, here
 
 _REMEMBERED = 8
 
 
 @dataclass
 class _Given:
-    """An array that was handed out: weakly held, with what it looked like."""
+    """An array that was returned to the caller, and its checksum then."""
 
     array: weakref.ref[Any]
     call: str
@@ -29,7 +29,7 @@ class _Given:
     checksum: int
     overwritten_by: str = ""
 
-    def is_spoilt(self) -> bool:
+    def is_changed(self) -> bool:
         array = self.array() if self.overwritten_by else None
         return array is not None and _checksum(array) != self.checksum
 
@@ -37,9 +37,9 @@ class _Given:
 class AliasingWrapper(gymnasium.Wrapper):  # type: ignore[misc]
     """*env*, failing the test when an observation that is still referenced has been overwritten by a later one.
 
-    An env that returns its own buffer every time makes all stored observations the newest one. Looked at when the next
-    ``step``, ``reset`` or ``close`` begins: by then a caller that copies, or keeps none but the newest, has let go of
-    the one before. Knows NumPy arrays, alone or in dicts and tuples, and the eight that were handed out last.
+    If an env returns its own buffer every time, all stored observations show the newest one. The check runs when the
+    next ``step``, ``reset`` or ``close`` begins: a caller that copies, or keeps only the newest, has dropped the one
+    before by then. It sees NumPy arrays, alone or in dicts and tuples, and the eight that were returned last.
 
     >>> env = AliasingWrapper(gymnasium.make("CartPole-v1"))
     >>> observations = [env.reset(seed=1)[0], env.step(0)[0], env.step(1)[0]]
@@ -67,13 +67,13 @@ class AliasingWrapper(gymnasium.Wrapper):  # type: ignore[misc]
         super().close()
 
     def _look(self) -> None:
-        if not any(given.is_spoilt() for given in self._given):
+        if not any(given.is_changed() for given in self._given):
             return
-        let_go()
-        spoilt = next((given for given in self._given if given.is_spoilt()), None)
-        if spoilt is not None:
+        drop_stale_references()
+        changed = next((given for given in self._given if given.is_changed()), None)
+        if changed is not None:
             self._given.clear()
-            pytest.fail(_report(type(self.env.unwrapped).__name__, spoilt), pytrace=False)
+            pytest.fail(_report(type(self.env.unwrapped).__name__, changed), pytrace=False)
 
     def _hand_out(self, observation: Any, call: str) -> Any:
         for array in _arrays(observation):
@@ -84,14 +84,14 @@ class AliasingWrapper(gymnasium.Wrapper):  # type: ignore[misc]
         return self._viewed(observation, call, here())
 
     def _viewed(self, observation: Any, call: str, site: Site) -> Any:
-        """*observation* with every array replaced by a view of its own, which only the caller refers to."""
+        """*observation* with every array replaced by a new view, to which only the caller refers."""
         if isinstance(observation, dict):
             return {name: self._viewed(part, call, site) for name, part in observation.items()}
         if type(observation) is tuple:
             return tuple(self._viewed(part, call, site) for part in observation)
         if not _is_array(observation):
             return observation
-        # Not .view(): slices of that would refer to the env's buffer and let the view go.
+        # Not .view(): slices of that would refer to the env's buffer and not keep the view alive.
         view = numpy.lib.stride_tricks.as_strided(observation)
         self._given.append(_Given(weakref.ref(view), call, site, _checksum(view)))
         return view
@@ -115,7 +115,7 @@ def _checksum(array: Any) -> int:
 
 def _report(env: str, given: _Given) -> str:
     return (
-        f"{env} hands out one buffer as many observations: that of {given.call} is still referenced, and shows what "
+        f"{env} returns one buffer as many observations: that of {given.call} is still referenced, and shows what "
         f"{given.overwritten_by} returned\n  taken at {given.site.innermost}\n"
         "  Return .copy() from the env, or keep .copy() of what it returns."
     )

@@ -11,8 +11,8 @@ import gymnasium
 class HeartbeatWrapper(gymnasium.Wrapper):  # type: ignore[misc]
     """*env*, with a call of *beat* after every ``step`` and ``reset`` that returns.
 
-    One that does not return beats no more, which is what a stall check waits for. The env must live in the test's own
-    process: a beat in a worker of a vector env reaches nobody.
+    A call that does not return makes no beat, and a stall check notices that. The env must be in the test's own
+    process: beats in the workers of a vector env are lost.
 
     >>> beats = []
     >>> env = HeartbeatWrapper(gymnasium.make("CartPole-v1"), lambda: beats.append(1))

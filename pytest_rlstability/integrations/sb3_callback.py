@@ -10,8 +10,8 @@ from stable_baselines3.common.callbacks import BaseCallback
 class HeartbeatCallback(BaseCallback):  # type: ignore[misc]
     """Calls *beat* at every step of the (vector) env, and where a rollout or the training starts and ends.
 
-    Use it where the env itself cannot beat, as in a ``SubprocVecEnv``. A gradient update is silent: the limit of
-    ``rl_no_stall`` must be longer than the longest one.
+    Use it where the env itself cannot beat, as in a ``SubprocVecEnv``. There is no beat during a gradient update: the
+    limit of ``rl_no_stall`` must be longer than the longest update.
 
     >>> from stable_baselines3 import PPO  # doctest: +SKIP
     >>> PPO("MlpPolicy", venv).learn(10_000, callback=HeartbeatCallback(rl_heartbeat))  # doctest: +SKIP
@@ -24,15 +24,8 @@ class HeartbeatCallback(BaseCallback):  # type: ignore[misc]
     def _on_training_start(self) -> None:
         self._beat()
 
-    def _on_rollout_start(self) -> None:
-        self._beat()
-
     def _on_step(self) -> bool:
         self._beat()
         return True
 
-    def _on_rollout_end(self) -> None:
-        self._beat()
-
-    def _on_training_end(self) -> None:
-        self._beat()
+    _on_rollout_start = _on_rollout_end = _on_training_end = _on_training_start

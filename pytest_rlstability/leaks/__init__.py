@@ -1,1 +1,1 @@
-"""Leak checks of a running test: laps, samples, who holds what grew, and the report."""
+"""Runs in the test's own process: repeats a test or its laps, measures what grows and finds who holds it."""

@@ -1,4 +1,4 @@
-"""What a container with a limit accounts for: its newest items and all that was made for them, line by line."""
+"""Which growth a container with a limit explains: its newest items and everything they consist of, by line."""
 
 from __future__ import annotations
 
@@ -10,27 +10,28 @@ from dataclasses import dataclass, field
 from itertools import islice
 from typing import Any
 
+from pytest_rlstability.compat.cpython import traceback_of
 from pytest_rlstability.leaks.growers import Grower
-from pytest_rlstability.leaks.lines import Line, traceback_of, users_line
+from pytest_rlstability.leaks.lines import Line, users_line
 
 SAMPLED = 64
 DEEPEST = 256
-"""Objects that are looked at for one item."""
+"""How many objects are looked at for one item."""
 SHARE = 0.02
-"""Of a line's memory that must be found in the items: much of an object cannot be seen from outside."""
+"""The share of a line's memory that must be found in the items. Much of an object cannot be seen from outside."""
 LOUD = (16.0, 0.3)
-"""Bytes or blocks per lap from which on a line counts."""
+"""A line counts from so many bytes or blocks per lap."""
 DEQUE_BLOCK, DEQUE_BYTES = 512, 9.0
-"""A deque takes a block larger than this for 64 items at a time: so many bytes for each."""
+"""A deque takes a block larger than the first for 64 items at a time, which is the second for each item."""
 FEWEST_GROWN = 8
 Kept = tuple[Line, int, int]
-"""A line, and the bytes and blocks of its that stayed."""
+"""A line, and how many bytes and blocks that it allocated have stayed."""
 SLOWEST = 0.02
 
 
 @dataclass
 class Bounded:
-    """The containers that have a limit, and what their items were made of, per lap."""
+    """The containers that have a limit, and what their items consist of: bytes and blocks per lap, by line."""
 
     containers: list[Grower] = field(default_factory=list)
     sizes: dict[Line, float] = field(default_factory=dict)
@@ -38,7 +39,7 @@ class Bounded:
     reached: set[int] = field(default_factory=set)
 
     def lines_beside(self, lines: Sequence[Kept], laps: int) -> list[Kept]:
-        """Those of *lines* whose memory their items do not account for."""
+        """Those of *lines* whose memory the items do not explain."""
         return [kept for kept in lines if not self._explains(kept, laps)]
 
     def _explains(self, kept: Kept, laps: int) -> bool:
@@ -50,7 +51,7 @@ class Bounded:
         return max(found) * laps >= SHARE
 
     def growers_beside(self, growers: Sequence[Grower]) -> list[Grower]:
-        """Those of *growers* that nothing limits and that are no part of an item."""
+        """Those of *growers* that have no limit and are not part of an item."""
         return [
             grower
             for grower in growers
@@ -67,12 +68,12 @@ def is_loud(kept: Kept, laps: int) -> bool:
 
 
 def limited(growers: Sequence[Grower]) -> Bounded:
-    """Those of *growers* that have a limit, one that was reached just now too. What they keep was not looked into."""
+    """Those of *growers* that have a limit, also one they have just reached. Their items are not looked at."""
     return Bounded([grower for grower in growers if grower.room() is not None])
 
 
 def bounded_by(growers: Sequence[Grower]) -> Bounded:
-    """What those of *growers* that have a limit explain. Needs tracemalloc to run."""
+    """Those of *growers* that have a limit, and what their items consist of. tracemalloc must be running."""
     found = limited(growers)
     for grower in found.containers:
         _account(found, grower)
@@ -91,12 +92,12 @@ def _some_items(grower: Grower) -> list[object]:
     container: Any = grower.container
     if isinstance(container, deque):
         return [*islice(reversed(container), SAMPLED), *islice(container, min(SAMPLED, len(container) // 2))]
-    # what a cache refers to is, in this order, each key and its result, the newest last, and then its own parts
+    # a cache refers to each key and its result, the newest last, and then to its own parts
     return [*gc.get_referents(grower.lru_cache())[-3 * SAMPLED :], *islice(reversed(container.values()), SAMPLED)]
 
 
 def _parts_of(item: object, reached: set[int]) -> list[tuple[Line, int]]:
-    """(line, bytes) of everything new that *item* consists of and that was not *reached* before."""
+    """(line, bytes) of every traced object that *item* consists of and that was not *reached* before."""
     made: list[tuple[Line, int]] = []
     waiting = [item]
     for _ in range(DEEPEST):

@@ -1,55 +1,60 @@
-"""One leak check: how many laps to run next, what was measured, and when it is enough."""
+"""One leak check: how many laps to run next, what was measured, and when to stop."""
 
 from __future__ import annotations
 
-import contextlib
 import gc
 import math
 import time
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from pytest_rlstability.events import Section
-from pytest_rlstability.leaks.allowances import Allowance, open_allowances
 from pytest_rlstability.leaks.harness import Keepings
-from pytest_rlstability.leaks.series import CAPACITY, Series
+from pytest_rlstability.leaks.known_leaks import KnownLeak
 from pytest_rlstability.leaks.settings import LeakSettings
-from pytest_rlstability.signals.protocol import Signal
-from pytest_rlstability.signals.registry import open_signals
-from pytest_rlstability.verdicts.leak import FEWEST_SAMPLES, Evidence, Judgement, Rule, judge
+from pytest_rlstability.leaks.signals.protocol import Signal
+from pytest_rlstability.model.series import CAPACITY, Series
+from pytest_rlstability.model.thinning import Thinning
+from pytest_rlstability.model.verdict import Section
+from pytest_rlstability.osinfo.memory import memory_to_spare
+from pytest_rlstability.verdicts.leak import FEWEST_SAMPLES, Evidence, Judgement, LeakState, Rule, judge
 
 SAMPLING_SHARE = 0.05
 MEASURING_SHARE = 0.75
-"""The rest of the budget is for finding out who holds what leaked."""
-DEAR_SHARE = 0.01
+"""The rest of the budget is for finding the holder of what leaked."""
+EXPENSIVE_SHARE = 0.01
 QUICK_LAPS = 480
 LOOK = 1.5
 MOST_SAMPLES = 32
-"""A look of so many seconds is sampled at least so often, whatever a sample costs."""
+"""While laps are measured, ``LOOK`` seconds of them get about this many samples, if sampling is cheap enough."""
 FINEST = CAPACITY // 2
-"""No more samples than this in all laps so far: a full series thins out its beginning."""
-Teller = Callable[[Mapping[str, object]], None]
+"""No more samples than this in all laps so far, because a full series drops samples of its beginning."""
+Emit = Callable[[Mapping[str, object]], None]
 
 
 @dataclass
 class Watched:
-    """A signal under watch: its samples and what they say so far."""
+    """A signal that is judged: its samples, and the judgement so far."""
 
     signal: Signal
     rule: Rule
     series: Series = field(default_factory=Series)
-    judgement: Judgement = field(default_factory=lambda: Judgement("clean", False))
+    judgement: Judgement = field(default_factory=lambda: Judgement(LeakState.CLEAN, False))
     before: tuple[Sequence[float], Sequence[float]] = ((), ())
-    """The samples of the warm-up, for a check that does not get much further."""
+    """The samples of the warm-up, for a check that ends soon after it."""
     by_minute: bool = False
     """Judged by time instead of laps."""
     dismissed: str = ""
+    """Why its growth is not the test's, if it is not."""
+
+    @property
+    def per(self) -> str:
+        return "minute" if self.by_minute else "lap"
 
     @property
     def unsettled(self) -> bool:
-        """Whether more laps would tell more. Not where other processes move it to and fro."""
+        """Whether more laps would decide it. They do not when other processes make it rise and fall."""
         stirred = self.signal.foreign and len(self.series) >= 4 * FEWEST_SAMPLES and not self.judgement.steady
-        return not self.judgement.settled and not (stirred and self.judgement.state == "undecided")
+        return not self.judgement.settled and not (stirred and self.judgement.state == LeakState.UNDECIDED)
 
 
 class LeakCheck:
@@ -62,7 +67,7 @@ class LeakCheck:
         self,
         settings: LeakSettings,
         *,
-        tell: Teller | None = None,
+        emit: Emit | None = None,
         extra: Sequence[Watched] = (),
         clock: Callable[[], float] = time.perf_counter,
     ) -> None:
@@ -74,39 +79,36 @@ class LeakCheck:
         self.sampling_seconds = 0.0
         self.watched: list[Watched] = []
         self.missing: dict[str, str] = {}
-        self.allowances: list[Allowance] = []
+        self.known_leaks: list[KnownLeak] = []
         self._charted: list[Signal] = []
         self._extra = extra
-        self._tell = tell
-        self._told_at = 0.0
+        self._emit = emit
+        self._thinning = Thinning()
         self._clock = clock
         self._lap_cost = 0.0
         self._sample_cost = 0.0
-        self._dear_cost = 0.0
-        self._dear_at = 0.0
+        self._expensive_cost = 0.0
+        self._expensive_at = 0.0
         self._opened_at = 0.0
         self._open = False
 
     # what the caller sees
 
     def windows(self) -> Iterator[int]:
-        """Numbers of laps to run, one after the other, until there is a verdict or no time."""
+        """Numbers of laps to run, one after the other, until there is a verdict or the time is up."""
         self.open()
         yield from self._warm_up()
         self._begin_measuring()
         yield from self._measure()
 
     def leaks(self) -> list[Watched]:
-        """What leaks, most telling first."""
-        return [watched for watched in self.watched if watched.judgement.state == "leak"]
+        """What leaks, the clearest first."""
+        return [watched for watched in self.watched if watched.judgement.state == LeakState.LEAK]
 
     def undecided(self) -> list[Watched]:
-        """What grows in a way that could not be decided; never what is only read rarely or moved by others."""
-        return [
-            watched
-            for watched in self.watched
-            if watched.judgement.state == "undecided" and not (watched.signal.dear or watched.signal.foreign)
-        ]
+        """What grows in a way that could not be decided; without signals that are read rarely or shared with others."""
+        undecided = [watched for watched in self.watched if watched.judgement.state == LeakState.UNDECIDED]
+        return [watched for watched in undecided if not (watched.signal.expensive or watched.signal.foreign)]
 
     @property
     def measured_laps(self) -> int:
@@ -121,58 +123,57 @@ class LeakCheck:
         return max(self.lap_seconds / max(self.laps, 1), 1e-7)
 
     def read(self, watched: Sequence[Watched]) -> list[float]:
-        """What *watched* stand at now, without a sample being made of it."""
+        """The values of *watched* now. They are not added to the samples."""
         self._keepings.trim()
         gc.collect()
         return [entry.signal.read() - self._known(entry.signal.name) for entry in watched]
 
     def sections(self) -> list[Section]:
-        """What its report says beyond the signals."""
+        """Sections for the report, besides the signals."""
         return []
 
     def open(self) -> None:
         if self._open:
             return
-        self._open = True
-        self._opened_at = self._clock()
-        signals, self.missing = open_signals(self.settings.signals)
+        self._open, self._opened_at = True, self._clock()
+        signals, self.missing = self.settings.catalog.open(self.settings.signals)
         self._charted = [signal for signal in signals if not signal.judged]
         self.watched = list(self._extra)
         self.watched += [Watched(signal, self._rule(signal)) for signal in signals if signal.judged]
         self._keepings = Keepings()
+        self.known_leaks = self.settings.open_known_leaks()
         gc.collect()
         gc.freeze()
         self._sample()
 
     def close(self) -> None:
-        """Give everything back; harmless when repeated."""
+        """Release everything; may be called twice."""
         if self._open:
             self._open = False
             gc.unfreeze()
-            self._tell_judgements()
-            for allowance in self.allowances:
-                allowance.close()
+            self._emit_judgements()
+            self._close_known_leaks()
             for signal in [*(watched.signal for watched in self.watched), *self._charted]:
                 signal.close()
 
+    def _close_known_leaks(self) -> None:
+        for known in self.known_leaks:
+            known.close()
+
     def judge_now(self, final: bool) -> None:
         """Bring every judgement up to date with the samples."""
-        evidence = Evidence(
-            laps=self.measured_laps, seconds=self.measured_seconds, budget=self._time_to_measure(), final=final
-        )
+        evidence = Evidence(self.measured_laps, self.measured_seconds, self._time_to_measure(), final)
         for watched in self.watched:
             if not watched.dismissed:
                 watched.judgement = judge(watched.series.laps, watched.series.values, watched.rule, evidence)
 
     def judge_cut_short(self) -> None:
-        """Judge what there is when a lap ended the check: with the warm-up's samples if that is nearly all."""
+        """Judge the samples of a check that a lap ended; with those of the warm-up if there are few others."""
         for watched in self.watched:
             laps, values = watched.before
             if len(watched.series) < 2 * FEWEST_SAMPLES and laps:
-                began = laps[-1]
-                watched.series = Series.of(
-                    [*laps, *(began + lap for lap in watched.series.laps)], [*values, *watched.series.values]
-                )
+                later = (laps[-1] + lap for lap in watched.series.laps)
+                watched.series = Series.of([*laps, *later], [*values, *watched.series.values])
         self.judge_now(final=True)
 
     # the phases
@@ -193,7 +194,8 @@ class LeakCheck:
 
     def _begin_measuring(self) -> None:
         gc.unfreeze()
-        self.allowances = open_allowances()
+        self._close_known_leaks()
+        self.known_leaks = self.settings.open_known_leaks()
         gc.collect()
         gc.freeze()
         for watched in self.watched:
@@ -201,7 +203,7 @@ class LeakCheck:
             watched.series.clear()
         self.measured_from = self.laps
         self.measured_seconds = 0.0
-        self._dear_cost = 0.0
+        self._expensive_cost = 0.0
         self._sample()
 
     def _measure(self) -> Iterator[int]:
@@ -219,8 +221,8 @@ class LeakCheck:
                 return
 
     def _settled(self) -> bool:
-        """Whether there is nothing to wait for. What is read rarely only convicts, unless it is all there is."""
-        deciding = [watched for watched in self.watched if not watched.signal.dear] or self.watched
+        """Whether more laps change nothing. Signals that are read rarely count only if there are no others."""
+        deciding = [watched for watched in self.watched if not watched.signal.expensive] or self.watched
         return not any(watched.unsettled for watched in deciding)
 
     def _run(self, count: int) -> Iterator[int]:
@@ -241,7 +243,7 @@ class LeakCheck:
     def _next_window(self, laps_left: int | None) -> int:
         count = max(2, self.laps // 8) if self.laps > 1 else 1
         if self.measured_from and self._lap_cost:
-            # evenly spaced samples tell more, so the windows of a short look stay short
+            # evenly spaced samples show more, so the windows of a short check stay short
             count = min(count, max(math.ceil(LOOK / MOST_SAMPLES / self._lap_cost), self.measured_laps // MOST_SAMPLES))
         if self._lap_cost > 0:
             count = min(count, math.ceil(self._sample_cost / (SAMPLING_SHARE * self._lap_cost)))
@@ -254,7 +256,7 @@ class LeakCheck:
         return max(count, 1)
 
     def _laps_to_ceiling(self, watched: Watched) -> int:
-        """A part of the laps that growth would take to its ceiling: a leak must not starve the machine."""
+        """A part of the laps until growth reaches its ceiling: a leak must not starve the machine."""
         growth, done = watched.series.growth, max(self.measured_laps, 1)
         if growth <= 0 or math.isinf(watched.rule.ceiling):
             return 1 << 30
@@ -273,7 +275,7 @@ class LeakCheck:
     def _time_is_up(self) -> bool:
         if self._time_left() > 0:
             return False
-        # one lap that the machine held up must not cost a check that is otherwise done in a moment
+        # a check with quick laps is not cut short because the machine held up one of them
         quick = self._lap_cost * QUICK_LAPS < 0.1 * self.settings.budget
         return not (quick and self.measured_laps < QUICK_LAPS)
 
@@ -284,45 +286,39 @@ class LeakCheck:
         self._keepings.trim()
         gc.collect()
         for watched in self.watched:
-            if not watched.signal.dear:
+            if not watched.signal.expensive:
                 moment = self.measured_seconds / 60 if watched.by_minute else self.measured_laps
                 watched.series.add(moment, watched.signal.read() - self._known(watched.signal.name))
-        self._sample_dear()
-        self._tell_some(started)
+        self._sample_expensive()
+        self._emit_sample(started - self._opened_at)
         cost = self._clock() - started
         self.sampling_seconds += cost
         self._sample_cost = cost if not self._sample_cost else 0.8 * self._sample_cost + 0.2 * cost
 
     def _known(self, name: str) -> float:
-        """What libraries and pytest are known to have kept by now, in the unit of the signal *name*."""
+        """How much of the signal *name* is known to be kept by libraries and pytest."""
         if name == "python":
-            return sum(allowance.blocks() for allowance in self.allowances)
+            return sum(known.blocks() for known in self.known_leaks)
         if name == "malloc":
-            return self._keepings.heap_bytes() + sum(allowance.heap_bytes() for allowance in self.allowances)
+            return self._keepings.heap_bytes() + sum(known.heap_bytes() for known in self.known_leaks)
         return 0.0
 
-    def _sample_dear(self) -> None:
-        """Read the signals that take long only when laps have taken so much longer that it does not matter."""
-        if self._dear_cost > DEAR_SHARE * (self.lap_seconds - self._dear_at):
+    def _sample_expensive(self) -> None:
+        """Read the signals that take long, if that takes only a small share of the time of the laps since."""
+        if self._expensive_cost > EXPENSIVE_SHARE * (self.lap_seconds - self._expensive_at):
             return
         started = self._clock()
         for watched in self.watched:
-            if watched.signal.dear:
+            if watched.signal.expensive:
                 watched.series.add(self.measured_laps, watched.signal.read())
-        self._dear_cost = self._clock() - started
-        self._dear_at = self.lap_seconds
+        self._expensive_cost = self._clock() - started
+        self._expensive_at = self.lap_seconds
 
-    def _tell_some(self, now: float) -> None:
-        elapsed = now - self._opened_at
-        if self._tell is not None and now - self._told_at >= self._pause_in_telling(elapsed):
-            self._told_at = now
+    def _emit_sample(self, elapsed: float) -> None:
+        if self._emit is not None and self._thinning.keeps(elapsed):
             values = {watched.signal.name: watched.series.last for watched in self.watched if len(watched.series)}
             values.update({signal.name: signal.read() for signal in self._charted})
-            self._tell(self._sample_record(elapsed, values))
-
-    def _pause_in_telling(self, elapsed: float) -> float:
-        """Samples are told ever more rarely: tens to a few hundreds in a check, however many are taken."""
-        return max(0.02, elapsed / 50)
+            self._emit(self._sample_record(elapsed, values))
 
     def _sample_record(self, elapsed: float, values: Mapping[str, float]) -> dict[str, object]:
         return {
@@ -333,9 +329,9 @@ class LeakCheck:
             "values": values,
         }
 
-    def _tell_judgements(self) -> None:
-        """Tell what the samples came to: each slope that was found and each limit that was promised."""
-        if self._tell is None:
+    def _emit_judgements(self) -> None:
+        """Emit each slope that was found and each limit that was promised."""
+        if self._emit is None:
             return
         judged = [
             {
@@ -344,34 +340,27 @@ class LeakCheck:
                 "reason": watched.judgement.reason,
                 "slope": watched.judgement.per_lap,
                 "slope_limit": watched.rule.limit if math.isfinite(watched.rule.limit) else None,
-                "per": "minute" if watched.by_minute else "lap",
+                "per": watched.per,
                 "most": watched.signal.most,
             }
             for watched in self.watched
             if watched.judgement.per_lap or watched.rule.limit or watched.signal.most is not None
         ]
-        self._tell({**self._sample_record(self._clock() - self._opened_at, {}), "judged": judged})
+        self._emit({**self._sample_record(self._clock() - self._opened_at, {}), "judged": judged})
 
     def _rule(self, signal: Signal) -> Rule:
-        ceiling = signal.ceiling
-        if signal.unit == "bytes":
-            ceiling = min(ceiling, _memory_to_spare())
-        return Rule(
-            limit=self.settings.limit_of(signal.name, signal.unit),
-            smallest=signal.smallest,
-            resolution=signal.resolution,
-            ceiling=ceiling,
-            exact=signal.exact,
-        )
+        limit = self.settings.limit_of(signal.unit)
+        ceiling = min(signal.ceiling, memory_to_spare()) if signal.unit == "bytes" else signal.ceiling
+        return Rule(limit, signal.smallest, signal.resolution, ceiling, signal.exact)
 
     # what other processes do
 
     def _rule_out_others(self) -> Iterator[int]:
-        """Convict what other processes share only if it stands still when the test does, and goes on with it."""
+        """Dismiss a leak that other processes could cause, unless it stops while no lap runs and goes on with laps."""
         for watched in self.leaks():
             if watched.signal.foreign and not (yield from self._is_ours(watched)):
                 watched.dismissed = "other processes make it grow"
-                watched.judgement = Judgement("clean", True, reason=watched.dismissed)
+                watched.judgement = Judgement(LeakState.CLEAN, True, reason=watched.dismissed)
 
     def _is_ours(self, watched: Watched) -> Generator[int, None, bool]:
         rate = watched.series.growth / max(self.measured_seconds, 1e-6)
@@ -383,17 +372,3 @@ class LeakCheck:
         before, laps = watched.signal.read(), max(8, self.measured_laps // 8)
         yield from self._run(laps)
         return watched.signal.read() - before >= 0.5 * watched.judgement.per_lap * laps
-
-
-def _memory_to_spare() -> float:
-    """A quarter of the memory that this process may still take."""
-    import psutil
-
-    spare = float(psutil.virtual_memory().available)
-    with contextlib.suppress(ImportError, ValueError, OSError):
-        import resource
-
-        limit, _ = resource.getrlimit(resource.RLIMIT_AS)
-        if limit != resource.RLIM_INFINITY:
-            spare = min(spare, limit - psutil.Process().memory_info().vms)
-    return max(spare / 4, 2.0**24)

@@ -1,29 +1,29 @@
-"""Which containers grow from window to window: the list, dict, set, deque or cache that keeps what leaks."""
+"""The containers that grow from window to window: lists, dicts, sets, deques and caches."""
 
 from __future__ import annotations
 
 import gc
-import os
 import sys
-import types
 from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
+from pytest_rlstability.leaks.paths import LRU_CACHE
+from pytest_rlstability.model.user_code import Origin, origin, outwards
+
 _CONTAINERS = (list, dict, set, deque)
 _UNTRACKED = (dict, bytearray)
-"""The collector does not list a dict of plain values, nor a bytearray; whoever refers to them is listed, if it is not
-a function that runs."""
+"""Types that the collector does not list (a dict, if its values are plain). They are found through what refers to
+them, or as local variables."""
 _BASES = (*_CONTAINERS, bytearray)
 _CHUNK = 2000
-_OWN = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 
 Census = dict[int, int]
 
 
 def census() -> Census:
-    """id -> length of every container that can be reached from what the garbage collector tracks."""
+    """id -> length of every container."""
     return {id(thing): _length(thing) for thing in _containers()}
 
 
@@ -44,16 +44,14 @@ def _containers() -> Iterator[object]:
 
 def _local_variables() -> Iterator[object]:
     for frame in list(sys._current_frames().values()):
-        current: types.FrameType | None = frame
-        while current is not None:
-            if not current.f_code.co_filename.startswith(_OWN):
+        for current in outwards(frame):
+            if origin(current.f_code.co_filename) is not Origin.OURS:
                 yield from list(current.f_locals.values())
-            current = current.f_back
 
 
 def _length(thing: object) -> int:
     kind: Any = type(thing)
-    if kind not in _BASES:  # not its own len(): a subclass's may do anything
+    if kind not in _BASES:  # a subclass's own len() may do anything
         kind = next(base for base in _BASES if issubclass(kind, base))
     return int(kind.__len__(thing))
 
@@ -76,7 +74,7 @@ class Grower:
         return type(self.container).__name__
 
     def room(self) -> int | None:
-        """How much longer it can get before it starts to drop things, or None when nothing stops it."""
+        """How many items it takes until it drops old ones; None if it has no limit."""
         if isinstance(self.container, deque) and self.container.maxlen is not None:
             return self.container.maxlen - self.length
         cache = self.lru_cache()
@@ -84,15 +82,15 @@ class Grower:
         return None if largest is None else largest - self.length
 
     def lru_cache(self) -> Any:
-        """The ``functools.lru_cache`` that this dict is the inside of, if it is."""
+        """The ``functools.lru_cache`` that keeps its items in this dict, if one does."""
         if type(self.container) is not dict:
             return None
         holders = gc.get_referrers(self.container)
-        return next((holder for holder in holders if type(holder).__name__ == "_lru_cache_wrapper"), None)
+        return next((holder for holder in holders if type(holder) is LRU_CACHE), None)
 
 
 def growers(before: Census, between: Census, after: Census, laps: int) -> list[Grower]:
-    """The containers that grew in both windows, *laps* together, the fastest first."""
+    """The containers that grew in both windows, which had *laps* laps together; the fastest first."""
     grown = {
         identity: length - before[identity]
         for identity, length in after.items()

@@ -1,30 +1,28 @@
 """What pytest itself keeps for every lap: log records, warnings and output for the report.
 
-Training code logs and warns in every lap. pytest keeps all of it until the test is over, which is growth, but
-not the test's. Here the oldest of it is dropped, so that what stays is bounded. What ``capsys`` collects is the
-test's to read, so that nothing is dropped of it: its size is known, and is taken off what was measured.
+Training code logs and warns in every lap. pytest keeps all of it until the test is over: growth that the test does
+not cause. So all but a bounded part is dropped. What ``capsys`` collects is kept, because the test may read it. Its
+size is known and is subtracted from what was measured.
 """
 
 from __future__ import annotations
 
-import io
 import logging
 import sys
-import warnings
 from typing import Any
+
+from pytest_rlstability.compat.cpython import recorded_warnings
+from pytest_rlstability.compat.pytest import captured_bytes
 
 KEPT = 500
 LARGEST_BLOCK = 512
-"""Python asks malloc for what is larger."""
+"""Python takes larger blocks from malloc."""
 CHUNK_OVERHEAD = 16
-"""Bytes that malloc takes for itself and for rounding up."""
+"""Bytes that malloc adds to a block."""
 
 
 class Keepings:
-    """The lists in which pytest collects, found once; ``trim()`` before every sample cuts them to the newest.
-
-    ``keepings = Keepings(); ...; keepings.trim()``.
-    """
+    """The lists in which pytest collects. ``trim()`` before every sample shortens them."""
 
     def __init__(self) -> None:
         self._handlers: list[Any] = [
@@ -32,9 +30,7 @@ class Keepings:
             for handler in logging.getLogger().handlers
             if isinstance(getattr(handler, "records", None), list) and hasattr(handler, "stream")
         ]
-        recorder = getattr(warnings, "_showwarnmsg_impl", None)
-        holder: Any = getattr(recorder, "__self__", None)
-        self._warnings: list[Any] = holder if isinstance(holder, list) else []
+        self._warnings = recorded_warnings() or []
 
     def trim(self) -> None:
         del self._warnings[KEPT:]
@@ -45,7 +41,7 @@ class Keepings:
 
     def heap_bytes(self) -> float:
         """malloc bytes of the output that pytest keeps in memory."""
-        buffers = {id(buffer): buffer for buffer in map(_captured, (sys.stdout, sys.stderr)) if buffer is not None}
+        buffers = {id(buffer): buffer for buffer in map(captured_bytes, (sys.stdout, sys.stderr)) if buffer is not None}
         return float(sum(size for size in map(sys.getsizeof, buffers.values()) if size > LARGEST_BLOCK))
 
     @staticmethod
@@ -54,12 +50,3 @@ class Keepings:
         stream.seek(0)
         stream.truncate()
         stream.write(text[-KEPT * 200 :])
-
-
-def _captured(stream: Any) -> io.BytesIO | None:
-    """The memory behind *stream* if pytest has put it in the place of the real one."""
-    capture: Any = getattr(sys.modules.get("_pytest.capture"), "CaptureIO", None)
-    if capture is None or not isinstance(stream, capture):
-        return None
-    buffer = getattr(stream, "buffer", None)
-    return buffer if isinstance(buffer, io.BytesIO) else None

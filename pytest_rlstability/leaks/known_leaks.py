@@ -1,7 +1,6 @@
-"""What libraries are known to keep for ever, told apart from what the test keeps.
+"""Memory that libraries are known to keep, subtracted from what a leak check measures.
 
-Without these, every healthy test of PPO would fail for something its author cannot mend. What Box2D loses is allowed
-for in worlds under the ``box2d_world`` fixture only, which counts it exactly.
+Without this, every healthy test of PPO would fail for growth that its author cannot change.
 """
 
 from __future__ import annotations
@@ -10,31 +9,36 @@ import gc
 import sys
 from typing import Any
 
+import pytest
+
 from pytest_rlstability.leaks.harness import CHUNK_OVERHEAD, LARGEST_BLOCK
 
 
-class Allowance:
-    """One known habit of a library. *reason* is shown in the report when it mattered."""
+class KnownLeak:
+    """Something that a library is known to keep, given to leak checks by ``pytest_rlstability_known_leaks``.
+
+    *reason* is shown in the report if the library kept anything.
+    """
 
     reason = ""
 
     def blocks(self) -> float:
-        """Python blocks it has kept so far: exact, taken off what was measured."""
+        """The number of Python memory blocks that it has kept so far."""
         return 0.0
 
     def heap_bytes(self) -> float:
-        """malloc bytes it has kept so far: exact, taken off what was measured."""
+        """The malloc bytes that it has kept so far."""
         return 0.0
 
     def keeps(self, container: object) -> bool:
-        """Whether *container* is where it keeps them: that one grows, and is not to blame."""
+        """Whether it keeps them in *container*, which is then not reported as the holder of a leak."""
         return False
 
     def close(self) -> None:
-        """Undo what counting needed."""
+        """Release what counting needed."""
 
 
-class MonitorEpisodes(Allowance):
+class MonitorEpisodes(KnownLeak):
     """stable-baselines3's Monitor keeps the return, length and time of every episode in three lists."""
 
     reason = "stable-baselines3's Monitor keeps three numbers for every episode"
@@ -61,19 +65,20 @@ class MonitorEpisodes(Allowance):
         return any(container is kept for kept in self._lists())
 
     def _lists(self) -> list[list[Any]]:
-        return [
-            kept
-            for monitor in self._monitors
-            for kept in (monitor.episode_returns, monitor.episode_lengths, monitor.episode_times)
-        ]
+        names = ("episode_returns", "episode_lengths", "episode_times")
+        return [getattr(monitor, name) for monitor in self._monitors for name in names]
 
 
-def open_allowances() -> list[Allowance]:
-    """The allowances that matter here: those of libraries the test has imported by now. Needs ``gc.unfreeze()``."""
-    found: list[Allowance] = []
+def shipped_known_leaks() -> list[KnownLeak]:
+    """The known leaks of the libraries that are imported by now. Call ``gc.unfreeze()`` before."""
     monitor_class = getattr(sys.modules.get("stable_baselines3.common.monitor"), "Monitor", None)
-    if monitor_class is not None:
-        monitors = [thing for thing in gc.get_objects() if issubclass(type(thing), monitor_class)]
-        if monitors:
-            found.append(MonitorEpisodes(monitors))
-    return found
+    if monitor_class is None:
+        return []
+    monitors = [thing for thing in gc.get_objects() if issubclass(type(thing), monitor_class)]
+    return [MonitorEpisodes(monitors)] if monitors else []
+
+
+def open_known_leaks(config: pytest.Config) -> list[KnownLeak]:
+    """The known leaks from all plugins of the run."""
+    added: list[list[KnownLeak]] = config.hook.pytest_rlstability_known_leaks()
+    return [known for leaks in added for known in leaks]

@@ -1,22 +1,22 @@
-"""Native stacks of what was allocated and not freed, by memray where it is installed."""
+"""Native stacks of what was allocated and not freed, from memray if it is installed."""
 
 from __future__ import annotations
 
 import os
+import shutil
 import sys
 import tempfile
 from typing import Any
 
-from pytest_rlstability.leaks.lines import Line, is_users
+from pytest_rlstability.leaks.lines import Line
+from pytest_rlstability.model.user_code import Origin, origin
 
 DEEPEST = 6
 
 
 class NativeTracer:
-    """Records allocations between ``start()`` and ``stop()``; ``stack(laps)`` is the largest that stayed each lap.
-
-    *line* is then the user's line that led to it.
-    """
+    """Records allocations between ``start()`` and ``stop()``. ``stack(laps)`` finds the largest that stayed, and sets
+    *line* to the user's line that led to it."""
 
     def __init__(self) -> None:
         import memray
@@ -36,24 +36,18 @@ class NativeTracer:
 
     def stack(self, laps: int) -> list[str]:
         """Frames, innermost first, of the largest allocation that at least every tenth lap left behind."""
-        reader = self._memray.FileReader(self._path)
-        records = [
-            record
-            for record in reader.get_leaked_allocation_records(merge_threads=True)
-            if record.n_allocations >= max(2, laps // 10)
-        ]
+        leaked = self._memray.FileReader(self._path).get_leaked_allocation_records(merge_threads=True)
+        records = [record for record in leaked if record.n_allocations >= max(2, laps // 10)]
         for record in sorted(records, key=lambda record: -record.size):
             frames = [f"{name} ({file}:{line})" for name, file, line in record.hybrid_stack_trace(DEEPEST * 4)]
-            lines = ((file, line) for _, file, line in record.stack_trace(DEEPEST * 4) if is_users(file))
-            self.line = next(lines, None)
+            lines = [(file, line) for _, file, line in record.stack_trace(DEEPEST * 4)]
+            self.line = next((line for line in lines if origin(line[0]) is Origin.USER), None)
             if self.line is not None:
                 return frames[:DEEPEST]
         return []
 
     def close(self) -> None:
-        for name in os.listdir(self._directory):
-            os.unlink(os.path.join(self._directory, name))
-        os.rmdir(self._directory)
+        shutil.rmtree(self._directory)
 
 
 def native_tracer() -> NativeTracer | None:

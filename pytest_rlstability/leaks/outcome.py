@@ -1,4 +1,4 @@
-"""From samples to an answer: a verdict, a warning, or nothing to say."""
+"""The end of a leak check: a verdict, a warning, or neither."""
 
 from __future__ import annotations
 
@@ -6,17 +6,23 @@ import errno
 from collections.abc import Generator
 from dataclasses import dataclass, replace
 
-from pytest_rlstability.events import Verdict
+import pytest
+
 from pytest_rlstability.leaks.attribution import Finding, inspect_survivors, investigate
 from pytest_rlstability.leaks.check import LeakCheck, Watched
 from pytest_rlstability.leaks.report import undecided_text, verdict
-from pytest_rlstability.signals.registry import GROUPS
+from pytest_rlstability.model.verdict import Verdict
+from pytest_rlstability.verdicts.leak import LeakState
 
 _EXHAUSTED = (errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EAGAIN, errno.ENOSPC)
 
 _FEW_LAPS = {"python": 40, "objects": 40, "malloc": 120, "mappings": 120}
-"""Below this, growth that nobody holds may be a library that still warms up."""
+"""Over fewer laps, growth without a known holder may be a library that still warms up."""
 _LOOKS = 8
+
+
+class LeakWarning(pytest.PytestWarning):
+    """A leak check that could not be decided, or whose loop was left too early."""
 
 
 @dataclass(frozen=True)
@@ -28,25 +34,21 @@ class Outcome:
 
 
 def run(check: LeakCheck) -> Generator[int, None, Outcome]:
-    """Yields numbers of laps to run and returns the outcome.
+    """Yields numbers of laps to run, and returns the outcome after a closer look at what grows.
 
-    ``outcome = yield from run(check)`` in a generator that runs the laps; ``check.close()`` is the caller's.
+    The caller runs the laps and closes *check*.
     """
     yield from check.windows()
-    return (yield from conclude(check))
-
-
-def conclude(check: LeakCheck) -> Generator[int, None, Outcome]:
-    """What the judgements come to, after a closer look at whatever grows."""
     suspects = check.leaks() or check.undecided()
     if not suspects:
         return Outcome()
-    finding = (yield from investigate(check, suspects)) if _worth_a_look(check) else Finding()
-    _acquit_bounded(check, finding)
+    worth_a_look = check.leaks() or check.measured_laps >= 24
+    finding = (yield from investigate(check, suspects)) if worth_a_look else Finding()
+    _downgrade_bounded(check, finding)
     if not finding.culprit:
-        yield from _acquit_stopped(check)
-    _acquit_within_limit(check, finding)
-    _acquit_arenas(check, finding)
+        yield from _downgrade_stopped(check)
+    _downgrade_within_limit(check, finding)
+    _downgrade_arenas(check, finding)
     if check.leaks():
         return Outcome(verdict=verdict(check, finding))
     if check.undecided():
@@ -55,43 +57,38 @@ def conclude(check: LeakCheck) -> Generator[int, None, Outcome]:
 
 
 def conclude_cut_short(check: LeakCheck, error: BaseException | None) -> Outcome:
-    """What can be said of a check whose loop was left, or in which a lap ran out of what leaked."""
+    """The outcome of a check whose loop was left early, or in which a lap ran out of what leaked."""
     check.judge_cut_short()
     if not check.leaks():
         return Outcome()
     finding = inspect_survivors()
     if error is not None:
-        finding.sections.insert(
-            0, ("how it ended", f"lap {check.laps + 1} or later raised {type(error).__name__}: {error}")
-        )
+        how = f"lap {check.laps + 1} or later raised {type(error).__name__}: {error}"
+        finding.sections.insert(0, ("how it ended", how))
     return Outcome(verdict=verdict(check, finding))
 
 
 def ran_out(error: BaseException) -> bool:
-    """Whether *error* is what a leak ends in: no descriptors, threads, memory or stack left."""
+    """Whether *error* says that descriptors, threads, memory or stack are used up."""
     if isinstance(error, OSError):
         return error.errno in _EXHAUSTED
     return isinstance(error, (MemoryError, RecursionError)) or "can't start new thread" in str(error)
 
 
-def _worth_a_look(check: LeakCheck) -> bool:
-    return bool(check.leaks()) or check.measured_laps >= 24
-
-
-def _acquit_bounded(check: LeakCheck, finding: Finding) -> None:
-    """A deque or an lru_cache that has a limit is filling up: that acquits what it takes, and nothing beside it."""
+def _downgrade_bounded(check: LeakCheck, finding: Finding) -> None:
+    """Downgrade the memory that goes into a deque or an lru_cache with a limit, and nothing else."""
     if finding.bounded:
-        explained = set(GROUPS["memory"]) - {"workers", *finding.beside}
-        _acquit([entry for entry in check.watched if entry.signal.name in explained], "bounded", finding.bounded)
+        memory = {entry.signal.name for entry in check.watched if entry.signal.group == "memory"}
+        _downgrade(_named(check, memory - {"workers", *finding.beside}), LeakState.BOUNDED, finding.bounded)
 
 
-def _acquit_stopped(check: LeakCheck) -> Generator[int, None, None]:
-    """What nobody was found to hold may have been a buffer that is full by now: look whether it still grows."""
+def _downgrade_stopped(check: LeakCheck) -> Generator[int, None, None]:
+    """Growth without a known holder may be a buffer that is full by now: look whether it still grows."""
     suspects = [entry for entry in check.leaks() if entry.signal.name in _FEW_LAPS]
     laps = int(min(check.measured_laps / 4, check.seconds_left / check.seconds_per_lap))
     if not suspects or laps < max(2 * _LOOKS, check.measured_laps // 16):
         few = [entry for entry in suspects if check.measured_laps < _FEW_LAPS[entry.signal.name]]
-        _acquit(few, "undecided", "grows, but nobody was found to hold it, and there was no time to look again")
+        _downgrade(few, LeakState.UNDECIDED, "grows, but no holder was found, and there was no time to look again")
         return
     values: list[list[float]] = []
     for _ in range(_LOOKS):
@@ -100,28 +97,30 @@ def _acquit_stopped(check: LeakCheck) -> Generator[int, None, None]:
     for entry, course in zip(suspects, zip(*values, strict=True), strict=True):
         risen = min(course[_LOOKS // 2 :]) - min(course[: _LOOKS // 2])
         if risen < 0.25 * entry.judgement.per_lap * laps / 2:
-            _acquit([entry], "bounded", "grew and stopped")
+            _downgrade([entry], LeakState.BOUNDED, "grew and stopped")
 
 
-def _acquit_within_limit(check: LeakCheck, finding: Finding) -> None:
-    """Blocks have no size of their own: with a limit in bytes, what tracemalloc measured decides."""
+def _downgrade_within_limit(check: LeakCheck, finding: Finding) -> None:
+    """A limit in bytes does not apply to a count of blocks: for those, the bytes that tracemalloc measured decide."""
     limit = check.settings.limit
     if limit is not None and finding.python_bytes_per_lap is not None and finding.python_bytes_per_lap <= limit:
-        _acquit(
-            [entry for entry in check.watched if entry.signal.name in ("python", "objects")], "clean", "within limit"
-        )
+        _downgrade(_named(check, {"python", "objects"}), LeakState.CLEAN, "within limit")
 
 
-def _acquit_arenas(check: LeakCheck, finding: Finding) -> None:
-    """Python maps the arenas for its small objects itself: such growth is judged by the blocks in them."""
+def _downgrade_arenas(check: LeakCheck, finding: Finding) -> None:
+    """Python maps arenas for its small objects. Their growth is judged by the blocks in them."""
     states = {entry.signal.name: entry.judgement for entry in check.watched}
     if "python" not in states or states["python"].growing or "mappings" not in states:
         return
     if (finding.python_bytes_per_lap or 0.0) >= 0.5 * states["mappings"].per_lap:
-        _acquit([entry for entry in check.watched if entry.signal.name == "mappings"], "clean", "Python's own arenas")
+        _downgrade(_named(check, {"mappings"}), LeakState.CLEAN, "Python's own arenas")
 
 
-def _acquit(entries: list[Watched], state: str, reason: str) -> None:
+def _named(check: LeakCheck, names: set[str]) -> list[Watched]:
+    return [entry for entry in check.watched if entry.signal.name in names]
+
+
+def _downgrade(entries: list[Watched], state: LeakState, reason: str) -> None:
     for entry in entries:
         if entry.judgement.growing:
-            entry.judgement = replace(entry.judgement, state=state, reason=reason)  # type: ignore[arg-type]
+            entry.judgement = replace(entry.judgement, state=state, reason=reason)

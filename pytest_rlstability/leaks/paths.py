@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import gc
 import os
 import re
@@ -12,19 +13,23 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TypeGuard, TypeVar
 
+from pytest_rlstability.model.user_code import Origin, origin, outwards
+
 Kind = TypeVar("Kind")
 _KEY = re.compile(r"^\['(\w+)'\]")
-"""How a step through a dict begins, which is an attribute when the dict is an object's own."""
+"""The beginning of a step through a dict. It becomes an attribute if the dict is an object's ``__dict__``."""
 MOST_HOPS = 12
 MOST_WIDTH = 16
 MOST_SECONDS = 4.0
 _LAST_ARGUMENT = object()
-_OWN = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+_UNTRACED: tuple[type, ...] = (types.ModuleType, type, int, str, float, type(None))
+"""Types of local variables that are not roots of a path."""
+LRU_CACHE = type(functools.lru_cache(bool))
 
 
 @dataclass(frozen=True)
 class Path:
-    """Who holds an object: a root with a name, and the steps from it."""
+    """What holds an object: a root with a name, and the steps from there."""
 
     root: str
     steps: str = ""
@@ -38,14 +43,14 @@ class _Node:
     thing: object
     steps: str
     variable: str = ""
-    """The closure variable that the steps start from, while *thing* is the cell or the tuple of cells."""
+    """The closure variable that the steps start from, if *thing* is a function."""
     cell: object = None
 
 
 def path_to(target: object, hidden: Iterable[object] = ()) -> Path | None:
-    """The shortest path from a module, a class, a closure or a local variable to *target*; None when none was found.
+    """The shortest path from a module, a class, a closure or a local variable to *target*, if one was found.
 
-    *hidden* are containers of the caller's own that refer to it. Needs ``gc.unfreeze()``: frozen objects are not
+    *hidden* are the caller's own containers that refer to it. Call ``gc.unfreeze()`` before: frozen objects are not
     looked at.
     """
     search = _Search([*hidden, target])
@@ -65,7 +70,7 @@ def path_to(target: object, hidden: Iterable[object] = ()) -> Path | None:
 
 
 def is_referred_to(target: object, hidden: Iterable[object] = ()) -> bool:
-    """Whether anything but *hidden* refers to *target*, path or no path."""
+    """Whether anything but *hidden* refers to *target*."""
     search = _Search([*hidden, target])
     node = _Node(target, "")
     return search.root_of(node) is not None or bool(search.one_up([node]))
@@ -83,7 +88,7 @@ class _Search:
     def root_of(self, node: _Node) -> Path | None:
         thing = node.thing
         if id(thing) in self._modules:
-            return None  # its steps would lack the variable's name: see _up
+            return None  # the steps would lack the variable's name, which _up adds
         if _is(thing, types.FunctionType) and node.variable:
             return _function_root(thing, node)
         if id(thing) in self._locals:
@@ -97,7 +102,7 @@ class _Search:
         return None
 
     def one_up(self, level: list[_Node]) -> list[_Node] | Path:
-        """The first root that refers to something in *level*, or else everything that does."""
+        """The first root that refers to something in *level*, or everything that refers to it."""
         things = [node.thing for node in level]
         nodes = {id(node.thing): node for node in level}
         referrers = gc.get_referrers(*things, _LAST_ARGUMENT)
@@ -151,7 +156,7 @@ def _free_variable(function: types.FunctionType, below: _Node) -> str:
 
 
 def _step(holder: object, thing: object) -> str:
-    """How one gets from *holder* to *thing*, as one would write it."""
+    """The step from *holder* to *thing*, as Python code where there is any."""
     if _is(holder, dict):
         key = _key_of(holder, thing)
         return f"[{key!r:.40}]" if key is not None else "[...]"
@@ -166,17 +171,15 @@ def _step(holder: object, thing: object) -> str:
 
 
 def _describe(holder: object) -> str:
-    if type(holder).__name__ == "_lru_cache_wrapper":
+    if type(holder) is LRU_CACHE:
         return f"lru_cache of {getattr(holder, '__qualname__', '?')}"
     return type(holder).__name__
 
 
 def _attribute_of(holder: object, thing: object) -> str:
-    attributes = _own_dict(holder)
-    if attributes is not None:
-        name = _key_of(attributes, thing)
-        if name is not None:
-            return str(name)
+    name = _key_of(_own_dict(holder) or {}, thing)
+    if name is not None:
+        return str(name)
     for cls in type(holder).__mro__:
         slots = vars(cls).get("__slots__", ())
         for name in (slots,) if isinstance(slots, str) else slots:
@@ -186,7 +189,7 @@ def _attribute_of(holder: object, thing: object) -> str:
 
 
 def _is(thing: object, kinds: type[Kind] | tuple[type[Kind], ...]) -> TypeGuard[Kind]:
-    """``isinstance`` without a word to *thing*: a dead proxy, or a class with a mind of its own, raises at that."""
+    """``isinstance`` that does not call *thing*: a dead proxy, or a class with its own ``__class__``, may raise."""
     return issubclass(type(thing), kinds)
 
 
@@ -196,7 +199,7 @@ def _own_dict(holder: object) -> dict[str, object] | None:
 
 
 def _slot(holder: object, name: str) -> object:
-    """What is kept under *name*, past whatever the class makes of reading an attribute."""
+    """The attribute *name*, without the class's own ``__getattr__`` and ``__getattribute__``."""
     try:
         return object.__getattribute__(holder, name)
     except (AttributeError, TypeError, ReferenceError):
@@ -208,33 +211,30 @@ def _key_of(mapping: dict[str, object], thing: object) -> str | None:
 
 
 def _is_ours(holder: object) -> bool:
-    """Whether *holder* is a generator of ours, or the arguments with which the collector was asked."""
+    """Whether *holder* is our own generator, or the tuple of arguments of our call to the collector."""
     if _is(holder, types.GeneratorType):
-        return holder.gi_code.co_filename.startswith(_OWN)
+        return origin(holder.gi_code.co_filename) is Origin.OURS
     return type(holder) is tuple and len(holder) > 1 and holder[-1] is _LAST_ARGUMENT
 
 
 def _local_variables() -> tuple[dict[int, str], set[int]]:
-    """id -> name of everything that a running function of the user's holds in a local variable; and the ids of the
-    dicts that this makes of them, which refer to it now as well.
+    """id -> name of everything in a local variable of the user's running functions; and the ids of the dicts that
+    reading ``f_locals`` made, which refer to it as well.
 
-    A running frame's variables are invisible to ``gc.get_referrers``, so they are looked up beforehand.
+    ``gc.get_referrers`` does not see the variables of a running frame, so they are read here.
     """
     found: dict[int, str] = {}
     dicts: set[int] = set()
     for frame in sys._current_frames().values():
-        current: types.FrameType | None = frame
-        while current is not None:
+        for current in outwards(frame):
             code = current.f_code
-            if not code.co_filename.startswith(_OWN) and "_pytest" not in code.co_filename:
-                place = f"{os.path.basename(code.co_filename)}:{code.co_firstlineno}"
-                variables = current.f_locals
-                dicts.add(id(variables))
-                for name, value in variables.items():
-                    # names with an @ are those of pytest's rewritten assertions
-                    if not name.startswith("@") and not _is(
-                        value, (types.ModuleType, type, int, str, float, type(None))
-                    ):
-                        found.setdefault(id(value), f"local variable {name!r} of {code.co_name} ({place})")
-            current = current.f_back
+            if origin(code.co_filename) in (Origin.OURS, Origin.PYTEST):
+                continue
+            place = f"{os.path.basename(code.co_filename)}:{code.co_firstlineno}"
+            variables = current.f_locals
+            dicts.add(id(variables))
+            for name, value in variables.items():
+                # pytest's rewritten assertions use names with an @
+                if not name.startswith("@") and not _is(value, _UNTRACED):
+                    found.setdefault(id(value), f"local variable {name!r} of {code.co_name} ({place})")
     return found, dicts

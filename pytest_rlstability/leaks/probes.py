@@ -1,4 +1,4 @@
-"""Domain counters that are judged like memory: ``rl_probe("food_sources", lambda: len(env.food), limit=50)``."""
+"""The counters that ``rl_probe`` adds, which are judged like memory."""
 
 from __future__ import annotations
 
@@ -6,26 +6,27 @@ import math
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import cast
+from typing import Any
 
 import pytest
 
-from pytest_rlstability.events import Fact, Verdict, VerdictFailure
 from pytest_rlstability.leaks.check import Watched
 from pytest_rlstability.leaks.report import amount, table
-from pytest_rlstability.signals.protocol import Signal
-from pytest_rlstability.verdicts.leak import Evidence, Rule, judge
+from pytest_rlstability.leaks.signals.protocol import Signal
+from pytest_rlstability.model.user_code import here
+from pytest_rlstability.model.verdict import Fact, Location, Section, Verdict, VerdictFailure, Word
+from pytest_rlstability.verdicts.leak import Evidence, LeakState, Rule, judge
 
 _TINY = 1e-12
 
 
 class ProbeError(Exception):
-    """A probe raised, or gave something that is not a number; the text names it."""
+    """A probe raised, or returned something that is not a number."""
 
 
 @dataclass(frozen=True)
 class Limits:
-    """What a probe may do: the value itself, its growth per lap and per minute; None where nothing is promised."""
+    """The limits of a probe: its value, its growth per minute and per lap; None where there is no limit."""
 
     limit: float | None = None
     per_minute: float | None = None
@@ -33,8 +34,9 @@ class Limits:
 
 
 class ProbeSignal(Signal):
-    """A user's counter as a signal. Reading it past its absolute limit fails the test there and then."""
+    """A user's counter as a signal. Reading a value above its limit fails the test at once."""
 
+    group = ""
     exact = True
 
     def __init__(self, name: str, read: Callable[[], object], limits: Limits) -> None:
@@ -42,14 +44,12 @@ class ProbeSignal(Signal):
         self.title = f"probe {name}"
         self.limits = limits
         self.most = limits.limit
-        self._read = read
+        self.function = read
+        """A test that is repeated whole gives a new one with each lap."""
         self.first: float | None = None
         self.last = 0.0
         self.started = time.monotonic()
-
-    def rebind(self, read: Callable[[], object]) -> None:
-        """The same counter of a new lap's objects."""
-        self._read = read
+        self.location = next((Location(*line) for line in here().lines), None)
 
     def read(self) -> float:
         self.last = self._number()
@@ -57,13 +57,16 @@ class ProbeSignal(Signal):
             self.first = self.last
         if self.limits.limit is not None and self.last > self.limits.limit:
             reached, allowed = amount(self.last, self.unit), amount(self.limits.limit, self.unit)
-            facts: dict[str, Fact] = {"signal": self.name, "class": "probe", "limit": self.limits.limit}
-            raise VerdictFailure(Verdict("LEAK", f"{self.title} reached {reached} (limit {allowed})", facts=facts))
+            raise self.failure(f"reached {reached} (limit {allowed})", self.limits.limit)
         return self.last
+
+    def failure(self, what: str, limit: float, *sections: Section, **facts: Fact) -> VerdictFailure:
+        known = {"signal": self.name, "class": "probe", "limit": limit, **facts}
+        return VerdictFailure(Verdict(Word.LEAK, f"{self.title} {what}", sections, known, self.location))
 
     def _number(self) -> float:
         try:
-            value = self._read()
+            value = self.function()
         except Exception as error:
             raise ProbeError(f"rl_probe {self.name!r} raised {type(error).__name__}: {error}") from error
         if isinstance(value, (bool, str, bytes)) or not hasattr(value, "__float__"):
@@ -84,29 +87,24 @@ class ProbeBook:
         self._probes: dict[str, ProbeSignal] = {}
         self._charts: dict[str, Callable[[], Mapping[str, float]]] = {}
 
-    def add(self, name: str, read: Callable[[], object], limits: Limits) -> ProbeSignal:
-        """Take up a probe and read it once, so that a broken one fails where it is written."""
-        probe = self._probes.get(name)
-        if probe is None:
-            probe = self._probes[name] = ProbeSignal(name, read, limits)
-        probe.rebind(read)
-        probe.read()
-        return probe
+    def add(self, name: str, read: Callable[[], object], limits: Limits) -> None:
+        """Add a probe and read it once, so that a broken one fails where it is written."""
+        if name not in self._probes:
+            self._probes[name] = ProbeSignal(name, read, limits)
+        self._probes[name].function = read
+        self._probes[name].read()
 
     def chart(self, name: str, read: Callable[[], Mapping[str, float]]) -> None:
-        """Take up counts that are told with every sample and never judged; *name* replaces those of the lap before."""
+        """Add counts to every sample, without judging them. A second call with *name* replaces the first."""
         self._charts[name] = read
 
-    def with_charts(self, sample: Mapping[str, object]) -> Mapping[str, object]:
+    def with_charts(self, sample: Mapping[str, Any]) -> dict[str, Any]:
         """*sample* with the charted counts among its values."""
         values = {name: value for read in self._charts.values() for name, value in read().items()}
-        return {**sample, "values": {**values, **cast("Mapping[str, float]", sample["values"])}}
-
-    def __bool__(self) -> bool:
-        return bool(self._probes)
+        return {**sample, "values": {**values, **sample["values"]}}
 
     def watched(self) -> list[Watched]:
-        """What a leak check has to watch for these probes."""
+        """The signals of these probes, for a leak check."""
         found = []
         for probe in self._probes.values():
             limits = probe.limits
@@ -122,40 +120,34 @@ class ProbeBook:
         return {name: probe.last for name, probe in self._probes.items()}
 
     def judge_simple_laps(self, watched: list[Watched], laps: int, seconds: float) -> None:
-        """Judge the probes of a loop that was not a leak check: what its few laps can show."""
+        """Judge the probes of a loop that was not a leak check."""
         evidence = Evidence(laps=laps, seconds=seconds, budget=max(seconds, 1e-6), final=True)
         for entry in watched:
             entry.judgement = judge(entry.series.laps, entry.series.values, entry.rule, evidence)
-            if entry.judgement.state == "leak":
-                per = "minute" if entry.by_minute else "lap"
+            if entry.judgement.state == LeakState.LEAK:
                 rate, allowed = amount(entry.judgement.per_lap, "count"), amount(entry.rule.limit, "count")
-                headline = f"{entry.signal.title} grows by {rate} per {per} (limit {allowed})"
-                facts: dict[str, Fact] = {
-                    "signal": entry.signal.name,
-                    "class": "probe",
-                    "limit": entry.rule.limit,
-                    "laps": laps,
-                }
-                facts["per_lap"] = round(entry.judgement.per_lap, 3)
-                raise VerdictFailure(Verdict("LEAK", headline, ((f"over {laps} laps", table(watched)),), facts))
+                raise self._probes[entry.signal.name].failure(
+                    f"grows by {rate} per {entry.per} (limit {allowed})",
+                    entry.rule.limit,
+                    (f"over {laps} laps", table(watched)),
+                    laps=laps,
+                    per_lap=round(entry.judgement.per_lap, 3),
+                )
 
     def judge_at_end(self) -> None:
-        """Judge what needs no laps: the absolute limits, and growth beyond a minute's allowance for each minute."""
+        """Judge what needs no laps: the limit of the value, and the growth per minute."""
         for probe in self._probes.values():
             probe.read()
             allowed, minutes = probe.limits.per_minute, (time.monotonic() - probe.started) / 60
             grown = probe.last - (probe.first or 0.0)
             if allowed is not None and grown > allowed * max(1.0, minutes):
-                headline = f"{probe.title} grew by {amount(grown, 'count')} in {minutes * 60:.0f} s"
-                facts: dict[str, Fact] = {"signal": probe.name, "class": "probe", "limit": allowed}
-                raise VerdictFailure(
-                    Verdict("LEAK", f"{headline} (limit {amount(allowed, 'count')} per minute)", facts=facts)
-                )
+                limit = f"limit {amount(allowed, 'count')} per minute"
+                raise probe.failure(f"grew by {amount(grown, 'count')} in {minutes * 60:.0f} s ({limit})", allowed)
 
 
 _book = pytest.StashKey[ProbeBook]()
 
 
 def probes_of(item: pytest.Item) -> ProbeBook:
-    """The probes of *item*, kept through all laps of a test that is repeated whole."""
+    """The probes of *item*; the same for all laps of a test that is repeated whole."""
     return item.stash.setdefault(_book, ProbeBook())

@@ -1,4 +1,4 @@
-"""A leak test or a soak that does not lap itself, repeated whole: set-up, call and tear-down are one lap."""
+"""A leak test or a soak without ``rl_laps`` is repeated whole: set-up, call and tear-down are one lap."""
 
 from __future__ import annotations
 
@@ -7,24 +7,24 @@ import sys
 from typing import Any
 
 import pytest
-from _pytest.runner import runtestprotocol
 
-from pytest_rlstability.beacon import beacon_of
-from pytest_rlstability.events import VerdictFailure
+from pytest_rlstability.compat.pytest import finalizer_lists, report_sections, run_protocol, tear_down
 from pytest_rlstability.leaks import outcome
 from pytest_rlstability.leaks.check import LeakCheck
 from pytest_rlstability.leaks.probes import probes_of
 from pytest_rlstability.leaks.settings import leak_settings
-from pytest_rlstability.soak.check import check_for
+from pytest_rlstability.leaks.soak_check import check_for
+from pytest_rlstability.model.channel import channel_of
+from pytest_rlstability.model.messages import Sampled
+from pytest_rlstability.model.verdict import VerdictFailure
 
 Reports = list[pytest.TestReport]
 
 
 def run(item: pytest.Item, nextitem: pytest.Item | None) -> Reports:
-    """Run *item* as often as its leak check needs and return the reports of its last lap, for the caller to log.
+    """Run *item* as often as its leak check needs. Returns the reports of the last lap, for the caller to log.
 
-    ``for report in repeat.run(item, nextitem): item.ihook.pytest_runtest_logreport(report=report)``. A lap that does
-    not pass ends it with that lap's reports. A leak makes the call's report a failure.
+    A lap that does not pass is the last one. A leak makes the report of the call a failure.
     """
     return _Repetition(item).run(nextitem)
 
@@ -32,10 +32,10 @@ def run(item: pytest.Item, nextitem: pytest.Item | None) -> Reports:
 class _Repetition:
     def __init__(self, item: pytest.Item) -> None:
         self._item = item
-        # Another item in the same place: everything wider than the function stays set up between laps.
+        # With this as the next item, pytest keeps every fixture that is wider than the function.
         self._neighbour = copy.copy(item)
-        self._beacon = beacon_of(item.config)
-        self._sections = list(item._report_sections)
+        self._channel = channel_of(item.config)
+        self._sections = list(report_sections(item))
         self._properties = list(item.user_properties)
         self._finalizers: list[tuple[list[Any], int]] = []
         self._laps = 0
@@ -44,11 +44,11 @@ class _Repetition:
         reports = self._lap(self._neighbour)
         if not _passed(reports):
             return self._broken_off(reports, nextitem)
-        # after the first lap, because only that tells which probes there are
+        # the probes are known after the first lap only
         probes = probes_of(self._item)
         check = check_for(
             leak_settings(self._item.config, self._item),
-            tell=lambda record: self._beacon.say("sample", probes.with_charts(record)),
+            emit=lambda record: self._channel.send(Sampled(**probes.with_charts(record))),
             extra=probes.watched(),
         )
         try:
@@ -63,77 +63,59 @@ class _Repetition:
                     if not _passed(reports):
                         return self._broken_off(self._ran_out(check, reports), nextitem)
         except VerdictFailure as failure:  # a probe beyond its limit, found while sampling
-            reports = self._lap(nextitem)
-            return [self._failed(failure) if report.when == "call" else report for report in reports]
+            return self._failed(self._lap(nextitem), failure)
         finally:
             check.close()
 
     def _lap(self, nextitem: pytest.Item | None) -> Reports:
         self._laps += 1
-        self._beacon.lap(self._laps)
-        # pytest adds every lap's output and properties to the item; only the last lap's are wanted
-        self._item._report_sections[:] = self._sections
+        self._channel.lap(self._laps)
+        # pytest adds the output and properties of every lap to the item; only those of the last are wanted
+        report_sections(self._item)[:] = self._sections
         self._item.user_properties[:] = self._properties
-        reports = runtestprotocol(self._item, log=False, nextitem=nextitem)
+        reports = run_protocol(self._item, nextitem)
         if nextitem is self._neighbour:
             self._drop_finalizers()
         return reports
 
     def _drop_finalizers(self) -> None:
-        """Every lap hangs its finished fixtures on the wider ones they used, for a tear-down that has already been."""
+        """Each lap adds finalizers of its fixtures to the wider fixtures that they used; these have run already."""
         if not self._finalizers:
-            information: Any = getattr(self._item, "_fixtureinfo", None)
-            definitions = [one for several in getattr(information, "name2fixturedefs", {}).values() for one in several]
-            stack = self._item.session._setupstate.stack
-            lists = [*(one._finalizers for one in definitions), *(finalizers for finalizers, _ in stack.values())]
-            self._finalizers = [(kept, len(kept)) for kept in lists]
+            self._finalizers = [(kept, len(kept)) for kept in finalizer_lists(self._item)]
         for kept, length in self._finalizers:
             del kept[length:]
 
     def _concluded(self, result: outcome.Outcome, nextitem: pytest.Item | None) -> Reports:
-        """One lap more, with the tear-down that *nextitem* asks for; its reports stand for all."""
+        """Run a last lap, with the tear-down that *nextitem* asks for. Its reports stand for all laps."""
         reports = self._lap(nextitem)
         if result.warning:
-            from pytest_rlstability.fixtures.laps import LeakWarning
+            self._item.warn(outcome.LeakWarning(result.warning))
+        return reports if result.verdict is None else self._failed(reports, VerdictFailure(result.verdict))
 
-            self._item.warn(LeakWarning(result.warning))
-        if result.verdict is None:
-            return reports
-        failure = VerdictFailure(result.verdict)
-        return [self._failed(failure) if report.when == "call" else report for report in reports]
-
-    def _failed(self, failure: VerdictFailure) -> pytest.TestReport:
+    def _failed(self, reports: Reports, failure: VerdictFailure) -> Reports:
         def fail() -> None:
             raise failure
 
-        return self._report(pytest.CallInfo.from_call(fail, when="call"))
+        return self._replaced(reports, pytest.CallInfo.from_call(fail, when="call"))
 
     def _ran_out(self, check: LeakCheck, reports: Reports) -> Reports:
-        """A lap that failed because there was nothing left of what leaked, descriptors or stack, fails as the leak."""
-        error = getattr(sys, "last_value", None)  # where pytest leaves what a test's body raised
-        if error is None or not outcome.ran_out(error) or not any(_failed_call(report) for report in reports):
+        """A lap that failed because what leaks is used up (descriptors, stack) fails with the leak."""
+        error = getattr(sys, "last_value", None)  # pytest keeps here what a test's body raised
+        failed = any(report.when == "call" and report.failed for report in reports)
+        if error is None or not outcome.ran_out(error) or not failed:
             return reports
-        result = outcome.conclude_cut_short(check, error)
-        if result.verdict is None:
-            return reports
-        failure = VerdictFailure(result.verdict)
-        return [self._failed(failure) if report.when == "call" else report for report in reports]
+        verdict = outcome.conclude_cut_short(check, error).verdict
+        return reports if verdict is None else self._failed(reports, VerdictFailure(verdict))
 
     def _broken_off(self, reports: Reports, nextitem: pytest.Item | None) -> Reports:
-        """Tear down what *nextitem* does not need; if that fails, the tear-down's report says so."""
-        tear_down = self._item.session._setupstate.teardown_exact
-        call = pytest.CallInfo.from_call(lambda: tear_down(nextitem), when="teardown")
-        if call.excinfo is None:
-            return reports
-        return [self._report(call) if report.when == "teardown" else report for report in reports]
+        """Tear down what *nextitem* does not need. If that fails, the report of the tear-down says so."""
+        call = pytest.CallInfo.from_call(lambda: tear_down(self._item.session, nextitem), when="teardown")
+        return reports if call.excinfo is None else self._replaced(reports, call)
 
-    def _report(self, call: pytest.CallInfo[None]) -> pytest.TestReport:
-        report: pytest.TestReport = self._item.ihook.pytest_runtest_makereport(item=self._item, call=call)
-        return report
-
-
-def _failed_call(report: pytest.TestReport) -> bool:
-    return report.when == "call" and report.failed
+    def _replaced(self, reports: Reports, call: pytest.CallInfo[None]) -> Reports:
+        """*reports* with the one of the phase of *call* made from *call*."""
+        make = self._item.ihook.pytest_runtest_makereport
+        return [make(item=self._item, call=call) if report.when == call.when else report for report in reports]
 
 
 def _passed(reports: Reports) -> bool:

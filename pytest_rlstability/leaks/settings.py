@@ -1,25 +1,27 @@
-"""What one leak check was asked to do."""
+"""The settings of one leak check, from markers, options and ini."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import partial
 
 import pytest
 
-from pytest_rlstability.markers import NoLeak, read_marker
-from pytest_rlstability.options import settings_of
-from pytest_rlstability.signals.registry import GROUPS, expand
-from pytest_rlstability.soak.settings import soak_of
+from pytest_rlstability.config.markers import NoLeak, read_marker
+from pytest_rlstability.config.options import settings_of
+from pytest_rlstability.config.soak import soak_of
+from pytest_rlstability.leaks.known_leaks import KnownLeak, open_known_leaks, shipped_known_leaks
+from pytest_rlstability.leaks.signals.registry import Signals, shipped_signals, signals_of
 
 LAPS_WHEN_OFF = 3
 
 
 @dataclass(frozen=True)
 class LeakSettings:
-    """A leak check's settings: marker, options and ini in one place.
+    """``LeakSettings(limit=1024, signals=("fds", "python"), checking=True)``.
 
-    ``LeakSettings(limit=1024, signals=("fds", "python"), checking=True)``. *limit* is what may grow per lap, in
-    bytes for memory; *checking* is false where the laps are only laps.
+    *limit* is the growth allowed per lap, in bytes for memory. Without *checking* the laps are not judged.
     """
 
     limit: float | None = None
@@ -30,34 +32,32 @@ class LeakSettings:
     checking: bool = False
     lap_count: int = 20
     duration: float | None = None
-    """Of a soak: laps for so many seconds, however soon there is an answer."""
+    """Of a soak: it laps for so many seconds, even if there is an answer earlier."""
     every: float | None = None
     memory_limit: int | None = None
+    catalog: Signals = field(default_factory=lambda: Signals(shipped_signals()))
+    """The signals that *signals* are chosen from."""
+    open_known_leaks: Callable[[], list[KnownLeak]] = shipped_known_leaks
 
     @property
     def marker(self) -> str:
-        """What asked for the check, for its messages."""
+        """The marker that asked for the check."""
         return "rl_no_leak" if self.duration is None else "rl_soak"
 
-    def limit_of(self, name: str, unit: str) -> float:
-        """The growth per lap that signal *name* is allowed.
+    def limit_of(self, unit: str) -> float:
+        """The growth per lap that a signal measured in *unit* is allowed.
 
         The limit is a size. It is a count only where nothing but countable things is judged:
         ``rl_no_leak(limit=1, signals=["fds"])``.
         """
         if self.limit is None:
             return 0.0
-        only_counts = self.signals is not None and not set(self.signals) & set(GROUPS["memory"])
+        only_counts = self.signals is not None and not set(self.signals) & set(self.catalog.group("memory"))
         return self.limit if unit == "bytes" or only_counts else 0.0
 
 
-def is_on(config: pytest.Config) -> bool:
-    """Whether ``--rl-stability`` (or its ini) is on."""
-    return settings_of(config).enabled
-
-
 def is_whole(item: pytest.Item) -> bool:
-    """Whether *item* is a leak test or a soak that does not lap itself, and so is repeated whole."""
+    """Whether *item* is a leak test or a soak without ``rl_laps``, which is repeated whole."""
     if "rl_laps" in getattr(item, "fixturenames", ()):
         return False
     if item.get_closest_marker("rl_no_leak") is not None:
@@ -69,11 +69,13 @@ def leak_settings(config: pytest.Config, item: pytest.Item) -> LeakSettings:
     """The settings for *item*, from its markers, the command line and the ini file."""
     run, promise = settings_of(config), read_marker(item, "rl_no_leak")
     asked = promise or NoLeak()
-    signals = None if asked.signals is None else expand(asked.signals)
+    catalog = signals_of(config)
     soak, isolated = soak_of(item, run), read_marker(item, "rl_isolated")
     return LeakSettings(
         limit=asked.limit,
-        signals=signals,
+        signals=None if asked.signals is None else catalog.expand(asked.signals),
+        catalog=catalog,
+        open_known_leaks=partial(open_known_leaks, config),
         warmup=asked.warmup,
         laps=asked.laps,
         budget=run.leak_budget,

@@ -6,20 +6,19 @@ import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
-from pytest_rlstability.events import Section
-from pytest_rlstability.isolation.watch import resident_memory
-from pytest_rlstability.leaks.check import LeakCheck, Teller, Watched
+from pytest_rlstability.config.soak import time_for_holders
+from pytest_rlstability.leaks.check import Emit, LeakCheck, Watched
 from pytest_rlstability.leaks.report import amount
-from pytest_rlstability.leaks.series import Series
 from pytest_rlstability.leaks.settings import LeakSettings
-from pytest_rlstability.signals.protocol import Signal
-from pytest_rlstability.signals.registry import GROUPS
-from pytest_rlstability.soak.forecast import growth_per_second, hours_until, pace
-from pytest_rlstability.soak.memory_room import memory_room
-from pytest_rlstability.soak.output import CapturedOutput
-from pytest_rlstability.soak.settings import time_for_holders
-from pytest_rlstability.soak.state import SoakState
-from pytest_rlstability.verdicts.leak import FEWEST_SAMPLES, Rule
+from pytest_rlstability.leaks.signals.protocol import Signal
+from pytest_rlstability.leaks.soak_forecast import growth_per_second, hours_until, pace
+from pytest_rlstability.leaks.soak_output import CapturedOutput
+from pytest_rlstability.model.series import Series
+from pytest_rlstability.model.soak_state import SoakState
+from pytest_rlstability.model.thinning import Thinning
+from pytest_rlstability.model.verdict import Section, Word
+from pytest_rlstability.osinfo.memory import memory_room, resident_memory
+from pytest_rlstability.verdicts.leak import FEWEST_SAMPLES, LeakState, Rule
 
 SAMPLING_SHARE = 0.02
 LONGEST_INTERVAL = 10.0
@@ -27,23 +26,24 @@ LONGEST_INTERVAL = 10.0
 FEWEST_IN_A_SOAK = 4 * FEWEST_SAMPLES
 """Samples to judge by, whatever ``every`` says."""
 STRETCH = 0.1
-"""Seconds of laps that are run without a look at the clock."""
+"""How many seconds of laps run before the clock is read again."""
 EARLY = 0.1
-"""Before this share of the time nothing is said about growth: everything grows while it begins."""
+"""No verdict so far is shown before this share of the time: everything grows at the beginning."""
 ROOM_SHARE = 0.5
-"""Steady growth that has taken so much of the memory there was is not watched any longer."""
+"""Steady growth ends the soak when it has taken this share of the free memory."""
 
 
 class SoakCheck(LeakCheck):
     """A leak check that goes on for ``settings.duration`` and is judged at its end.
 
     What looks like a leak in the first minutes may be a buffer that takes an hour to fill, so a suspicion does not end
-    it. Growth that would starve the machine does. Everything it keeps is bounded, however long it runs.
+    the soak. Growth that would starve the machine does. What the check keeps is bounded, however long it runs.
     """
 
     def __init__(self, settings: LeakSettings, **others: object) -> None:
         super().__init__(replace(settings, laps=None), **others)  # type: ignore[arg-type]
         self.duration = settings.duration or 0.0
+        self._thinning = Thinning(longest=LONGEST_INTERVAL if settings.every is None else 0.0)
         self.memory = Series()
         self.lap_times = Series()
         self.ended_early = False
@@ -55,7 +55,7 @@ class SoakCheck(LeakCheck):
 
     @property
     def seconds_left(self) -> float:
-        """For finding out who holds what leaked: that comes on top of the soak, and grows with it."""
+        """The time to find the holder of what leaked. It comes on top of the soak's, and is longer for a long soak."""
         spent = 0.0 if self._soaked_for is None else self._elapsed - self._soaked_for
         return time_for_holders(self.duration, self.settings.budget) - spent
 
@@ -63,10 +63,10 @@ class SoakCheck(LeakCheck):
         return [("soak", "\n".join(self.state().lines()))]
 
     def state(self) -> SoakState:
-        """What the soak has come to so far."""
+        """The state of the soak now."""
         growing = [entry for entry in self.watched if entry.judgement.growing]
         word = self._word()
-        worst = next(iter(self._convicted() or self.undecided()), None) if word else None
+        worst = next(iter(self._leaks_so_far() or self.undecided()), None) if word else None
         per_second = growth_per_second(self.memory.laps, self.memory.values)
         laps = pace(self.lap_times.laps, self.lap_times.values)
         limit = self.settings.memory_limit
@@ -111,7 +111,7 @@ class SoakCheck(LeakCheck):
     def _run_for(self, seconds: float) -> Iterator[int]:
         """Laps for so long, or as many as growth leaves room for, then a sample.
 
-        In stretches: laps that suddenly take a thousand times as long must not put off the next look.
+        The laps come in short stretches, so that the clock is read even if laps suddenly take a thousand times as long.
         """
         laps_before, seconds_before = self.laps, self.lap_seconds
         most = min((self._laps_to_ceiling(watched) for watched in self.watched), default=1 << 30)
@@ -127,7 +127,7 @@ class SoakCheck(LeakCheck):
         self._sample()
 
     def _interval(self) -> float:
-        """Seconds from one sample to the next: many at first, and always enough of them to judge by."""
+        """Seconds from one sample to the next: short at first, and never so long that there are too few to judge."""
         wanted = self.settings.every or min(self._elapsed / 100, LONGEST_INTERVAL)
         affordable = self._sample_cost / SAMPLING_SHARE
         return min(max(wanted, affordable), self.duration / FEWEST_IN_A_SOAK)
@@ -149,11 +149,6 @@ class SoakCheck(LeakCheck):
         self.memory.add(self._elapsed, resident_memory(os.getpid()))
         super()._sample()
 
-    def _pause_in_telling(self, elapsed: float) -> float:
-        if self.settings.every is not None:
-            return 0.0
-        return min(super()._pause_in_telling(elapsed), LONGEST_INTERVAL)
-
     def _sample_record(self, elapsed: float, values: Mapping[str, float]) -> dict[str, object]:
         record = super()._sample_record(elapsed, values)
         if len(self.lap_times):
@@ -161,9 +156,9 @@ class SoakCheck(LeakCheck):
         return {**record, "soak": self.state().to_dict()}
 
     def _rule(self, signal: Signal) -> Rule:
-        """Counts of memory blocks are no reason to stop: a soak may fill what it likes, as long as there is room."""
+        """Memory may grow as long as there is room, so a count of blocks never ends a soak early."""
         rule = super()._rule(signal)
-        if signal.name not in GROUPS["memory"]:
+        if signal.group != "memory":
             return rule
         room = memory_room(self.settings.memory_limit) * ROOM_SHARE
         return replace(rule, ceiling=max(room, 2.0**24) if signal.unit == "bytes" else float("inf"))
@@ -171,22 +166,19 @@ class SoakCheck(LeakCheck):
     def _word(self) -> str:
         if self._soaked_for is None and self._elapsed < EARLY * self.duration:
             return ""
-        if self._convicted():
-            return "LEAK"
-        return "undecided" if self.undecided() else "clean"
+        if self._leaks_so_far():
+            return Word.LEAK
+        return LeakState.UNDECIDED if self.undecided() else LeakState.CLEAN
 
-    def _convicted(self) -> list[Watched]:
-        """What leaks; what other processes could have made grow only once that was ruled out, at the end."""
+    def _leaks_so_far(self) -> list[Watched]:
+        """What leaks. Signals that other processes share count at the end only, once those are ruled out."""
         return [entry for entry in self.leaks() if self._soaked_for is not None or not entry.signal.foreign]
 
 
-def check_for(settings: LeakSettings, *, tell: Teller | None = None, extra: Sequence[Watched] = ()) -> LeakCheck:
-    """The check that *settings* ask for: a soak where they have a duration."""
-    if settings.duration is None:
-        return LeakCheck(settings, tell=tell, extra=extra)
-    return SoakCheck(settings, tell=tell, extra=extra)
+def check_for(settings: LeakSettings, *, emit: Emit | None = None, extra: Sequence[Watched] = ()) -> LeakCheck:
+    """The check that *settings* ask for: a soak if they have a duration."""
+    return (LeakCheck if settings.duration is None else SoakCheck)(settings, emit=emit, extra=extra)
 
 
 def _growth_text(entry: Watched) -> str:
-    per = "minute" if entry.by_minute else "lap"
-    return f"{entry.signal.title} +{amount(entry.judgement.per_lap, entry.signal.unit)} per {per}"
+    return f"{entry.signal.title} +{amount(entry.judgement.per_lap, entry.signal.unit)} per {entry.per}"

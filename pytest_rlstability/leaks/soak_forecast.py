@@ -1,4 +1,4 @@
-"""What a soak's course lets expect, as information and not as a verdict: laps that slow down, memory that runs out."""
+"""What a soak's report says for information: whether laps slow down, and when memory runs out."""
 
 from __future__ import annotations
 
@@ -6,12 +6,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import median
 
+from pytest_rlstability.model.growth import spread
 from pytest_rlstability.verdicts.leak import Evidence, Rule, judge
 
 _FEWEST = 8
 _DRIFT = 1.25
-"""Laps are called slower or faster from this factor on: less is what a busy machine does to them."""
-_SPREADS = 3
+"""Laps count as slower or faster from this factor on. A busy machine causes smaller ones."""
+_SURE = 2.0
+"""They must also differ by this many standard deviations of single laps."""
 _MEMORY_RULE = Rule(smallest=2.0**20, resolution=64.0)
 
 
@@ -25,7 +27,7 @@ class Pace:
 
 
 def pace(moments: Sequence[float], lap_seconds: Sequence[float]) -> Pace:
-    """How the time of a lap went, from pairs of a moment and what a lap then took.
+    """How lap times changed: *lap_seconds* is what a lap took at each of *moments*.
 
     >>> moments = list(range(100))
     >>> pace(moments, [0.012 if moment < 50 else 0.019 for moment in moments])
@@ -38,18 +40,12 @@ def pace(moments: Sequence[float], lap_seconds: Sequence[float]) -> Pace:
     early = [value for moment, value in zip(moments, lap_seconds, strict=True) if moment <= start + quarter]
     late = [value for moment, value in zip(moments, lap_seconds, strict=True) if moment >= start + 3 * quarter]
     first, last = median(early), median(late)
-    spread = max(_spread(early, first), _spread(late, last))
     factor = max(first, last) / max(min(first, last), 1e-12)
-    return Pace(first, last, factor >= _DRIFT and abs(last - first) > _SPREADS * spread)
-
-
-def _spread(values: Sequence[float], middle: float) -> float:
-    """The median distance from the middle: untouched by the laps that the machine held up."""
-    return median(abs(value - middle) for value in values)
+    return Pace(first, last, factor >= _DRIFT and abs(last - first) > _SURE * max(spread(early), spread(late)))
 
 
 def growth_per_second(moments: Sequence[float], memory: Sequence[float]) -> float:
-    """Bytes a second by which *memory* still grows; 0 where it does not, or levels off.
+    """Bytes per second by which *memory* still grows; 0 if it does not grow or levels off.
 
     >>> seconds = list(range(200))
     >>> growth_per_second(seconds, [5e8 + 1e5 * second for second in seconds])
@@ -65,7 +61,7 @@ def growth_per_second(moments: Sequence[float], memory: Sequence[float]) -> floa
 
 
 def hours_until(room: float | None, per_second: float) -> float | None:
-    """Hours until *room* bytes are used up at this rate; None when they never are, or the room is not known.
+    """Hours until *room* bytes are used up at this rate; None if they never are, or if the room is not known.
 
     >>> hours_until(36e6, 1000)
     10.0

@@ -1,26 +1,26 @@
-"""What a soak prints for days, cut to its beginning and its newest part while it runs."""
+"""The captured output of a soak, cut to its beginning and its newest part while it runs."""
 
 from __future__ import annotations
 
 import os
 import re
 
-from pytest_rlstability.isolation.output import KEPT_BYTES
-from pytest_rlstability.signals.proc import read_link
+from pytest_rlstability.model.units import KEPT_BYTES
+from pytest_rlstability.osinfo.descriptors import own_target
 
 MOST_BYTES = 16 * KEPT_BYTES
 _OURS = re.compile(r".*/rlstability-[^/]*/\d+\.(out|err)")
 
 
 class CapturedOutput:
-    """The files in which a test's process captures its output; ``trim()`` now and then keeps them small.
+    """The files that capture the output of a test process. Call ``trim()`` now and then to keep them small.
 
-    Without it a trainer that prints its progress fills the disk, and at the end the memory that reads it back.
-    Output that is not captured by us (``-s``) is the user's and is left alone.
+    Otherwise a trainer that prints its progress for days fills the disk, and the memory of the process that reads it.
+    Output that we do not capture (``-s``) is not touched.
     """
 
     def __init__(self, descriptors: tuple[int, ...] = (1, 2)) -> None:
-        self._left_out = {one: 0 for one in descriptors if _OURS.fullmatch(read_link(f"/proc/self/fd/{one}"))}
+        self._left_out = {one: 0 for one in descriptors if _OURS.fullmatch(own_target(one))}
 
     def trim(self) -> None:
         for descriptor in self._left_out:
@@ -29,7 +29,7 @@ class CapturedOutput:
                 self._cut(descriptor, size)
 
     def _cut(self, descriptor: int, size: int) -> None:
-        """Everybody who writes here shares the file's position, so that moving it back moves it for all of them."""
+        """Cut the file. All its writers share one position, so moving it here moves it for all of them."""
         tail = os.pread(descriptor, KEPT_BYTES, size - KEPT_BYTES)
         self._left_out[descriptor] += size - 2 * KEPT_BYTES
         os.ftruncate(descriptor, KEPT_BYTES)

@@ -1,84 +1,273 @@
-"""What the engine says: plain frozen data that every report consumes and nothing here produces.
+"""The events of a run: what the engine emits, what reports handle, and the lines of the event log.
 
-Data flows one way: test -> records and samples -> events -> verdict -> reports.
+``Session`` comes first, once; then for each test ``Started``, any number of ``Sample``, and ``Finished``. In the log an
+event is one line of JSON, ``{"event": "started", "schema": 1, "test": ..., "time": ..., "pid": ...}``: the name of its
+class, and its fields. A field that is None is left out, unless the class names it in ``ALWAYS_WRITTEN``.
 """
 
 from __future__ import annotations
 
+import json
+import math
 import time
-from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import Literal
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, fields
+from enum import StrEnum
+from typing import Any, ClassVar, TypeVar
 
-from _pytest.outcomes import Failed
-
-Word = Literal["CRASH", "LEAK", "STALL", "FLAKY"]
-Fact = str | int | float
-Section = tuple[str, str]
-"""A titled block of a report, ``(title, text)``; an empty title continues the headline."""
-
-
-@dataclass(frozen=True)
-class Verdict:
-    """Why a test failed, in the shape every report shows it.
-
-    ``Verdict("CRASH", "SIGSEGV in call", sections=(("", "stage: load"),), facts={"signal": "SIGSEGV"})``:
-    the headline says what happened, the sections say where, *facts* are what machines group and sort by
-    (they become the ``rl_stability.*`` JUnit properties and the JSONL fields).
-    """
-
-    word: Word
-    headline: str
-    sections: tuple[Section, ...] = ()
-    facts: Mapping[str, Fact] = field(default_factory=dict)
-
-    @property
-    def title(self) -> str:
-        return f"{self.word}: {self.headline}"
-
-    def text(self) -> str:
-        """The whole report as plain text: headline first, then each section under its title."""
-        lines = [self.title]
-        for title, text in self.sections:
-            if title:
-                lines += ["", f"{title}:"]
-            lines += [f"  {line}".rstrip() for line in text.rstrip("\n").split("\n")]
-        return "\n".join(lines) + "\n"
-
-    def to_dict(self) -> dict[str, object]:
-        return {
-            "word": self.word,
-            "headline": self.headline,
-            "sections": [list(section) for section in self.sections],
-            "facts": dict(self.facts),
-        }
-
-    @classmethod
-    def from_dict(cls, data: Mapping[str, object]) -> Verdict:
-        sections: list[list[str]] = data["sections"]  # type: ignore[assignment]
-        return cls(
-            word=data["word"],  # type: ignore[arg-type]
-            headline=str(data["headline"]),
-            sections=tuple((title, text) for title, text in sections),
-            facts=data["facts"],  # type: ignore[arg-type]
-        )
-
-
-class VerdictFailure(Failed):
-    """Raised inside a test to fail it with a verdict; an ordinary pytest failure to everyone else."""
-
-    def __init__(self, verdict: Verdict) -> None:
-        super().__init__(verdict.text(), pytrace=False)
-        self.verdict = verdict
-
+from pytest_rlstability.model.messages import Json, Sampled, printable
+from pytest_rlstability.model.soak_state import SoakState
+from pytest_rlstability.model.verdict import Verdict
 
 SCHEMA = 1
 """Of the event log. A reader ignores keys it does not know; this number changes when a known key changes meaning."""
 
+T = TypeVar("T")
 
-def event(kind: str, test: str = "", **fields: object) -> dict[str, object]:
-    """One event of a run as the log, the page and the metrics get it: JSON values only.
 
-    Kinds: ``session`` (once, first), then for every test ``started``, any number of ``sample``, ``finished``.
+class Outcome(StrEnum):
+    """How a test ended, in pytest's words; ``interrupted`` is a soak that the end of the run cut short."""
+
+    PASSED = "passed"
+    FAILED = "failed"
+    SKIPPED = "skipped"
+    INTERRUPTED = "interrupted"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Event:
+    """What all events have. The event bus fills in *host* and *worker*."""
+
+    ALWAYS_WRITTEN: ClassVar[tuple[str, ...]] = ()
+
+    test: str = ""
+    time: float = field(default_factory=time.time)
+    host: str = ""
+    worker: str = ""
+
+    @property
+    def kind(self) -> str:
+        return type(self).__name__.lower()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Session(Event):
+    """The run begins. *signals* describes those that other plugins add."""
+
+    pid: int = 0
+    platform: str = ""
+    versions: str = ""
+    seed: int | None = None
+    signals: Mapping[str, Any] = field(default_factory=dict)
+    arguments: Sequence[str] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Started(Event):
+    """A test begins. One that is repeated or run again starts more than once."""
+
+    pid: int = 0
+    backend: str = ""
+    seed: int | None = None
+
+
+@dataclass(frozen=True)
+class Judged:
+    """The judgement of a leak check on one signal: *slope* is its growth *per* lap or minute.
+
+    *slope_limit* limits the growth, *most* the value itself.
     """
-    return {"event": kind, "schema": SCHEMA, "test": test, "time": time.time(), **fields}
+
+    signal: str
+    state: str = ""
+    reason: str = ""
+    slope: float = 0.0
+    per: str = "lap"
+    slope_limit: float | None = None
+    most: float | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Sample(Event):
+    """Values measured at one moment of a test. *judged* comes with the last sample of a leak check.
+
+    *seconds* and *cpu_seconds* are the test's own clocks. *warmup* is the lap at which measuring began.
+    """
+
+    values: Mapping[str, float]
+    lap: int = 0
+    warmup: int | None = None
+    seconds: float | None = None
+    cpu_seconds: float | None = None
+    lap_seconds: float | None = None
+    seed: int | None = None
+    judged: Sequence[Judged] | None = None
+
+    @classmethod
+    def of(cls, test: str, sampled: Sampled) -> Sample:
+        """The event for a message of the test's process."""
+        own = {one.name: getattr(sampled, one.name) for one in fields(sampled) if one.name not in ("judged", "soak")}
+        return cls(test=test, judged=None if sampled.judged is None else _judged(sampled.judged), **own)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Finished(Event):
+    """A test is over. *report* is pytest's text of a failure, *output* what the test wrote, by stream.
+
+    *leftovers* are the processes that it left running. The fields from *runs* on are those of an ``rl_flaky`` test.
+    """
+
+    ALWAYS_WRITTEN = ("soak", "verdict", "reproduce")
+
+    outcome: Outcome
+    duration: float = 0.0
+    phases: Mapping[str, float] = field(default_factory=dict)
+    backend: str = ""
+    seed: int | None = None
+    laps: int = 0
+    soak: SoakState | None = None
+    peak_memory: float = 0
+    leftovers: Sequence[str] = ()
+    stages: Sequence[str] = ()
+    reason: str = ""
+    xfailed: bool = False
+    verdict: Verdict | None = None
+    reproduce: str | None = None
+    report: str = ""
+    output: Mapping[str, str] = field(default_factory=dict)
+    runs: int | None = None
+    passes: int | None = None
+    pass_rate: float | None = None
+    interval_low: float | None = None
+    interval_high: float | None = None
+    limit: float | None = None
+
+    @property
+    def failed(self) -> bool:
+        return self.outcome is Outcome.FAILED
+
+
+@dataclass(frozen=True, kw_only=True)
+class Note(Event):
+    """Something about a running test for the terminal only: no report gets it, and the log does not have it."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Progress(Note):
+    """How far a soak has come."""
+
+    soak: SoakState
+    seconds: float = 0.0
+    laps: int = 0
+    laps_per_second: float = 0.0
+    phase: str = ""
+    stage: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Slow(Note):
+    """A test makes no progress, and will fail if that goes on."""
+
+    text: str
+
+
+_KINDS: dict[str, type[Event]] = {
+    kind.__name__.lower(): kind for kind in (Session, Started, Sample, Finished, Progress, Slow)
+}
+
+
+def to_json(event: Event) -> Json:
+    """*event* in JSON's own types, which are also the ones that execnet carries through xdist."""
+    values = {one.name: getattr(event, one.name) for one in fields(event)}
+    written = {name: value for name, value in values.items() if value is not None or name in event.ALWAYS_WRITTEN}
+    return {"event": event.kind, "schema": SCHEMA, **{name: _plain(value) for name, value in written.items()}}
+
+
+def to_line(event: Event) -> str:
+    """*event* as a line of the log; a value that JSON does not know becomes text."""
+    return json.dumps(to_json(event), default=printable) + "\n"
+
+
+def from_json(data: Mapping[str, Any]) -> Event | None:
+    """The event that ``to_json`` made *data* of; None for a kind that this version does not know.
+
+    Keys that this version does not know are ignored, and so are values of another type than it writes. What is not an
+    event at all raises ``KeyError`` or ``TypeError``.
+    """
+    kind = _KINDS.get(data["event"])
+    if not isinstance(data["test"], str) or not isinstance(data["time"], (int, float)):
+        raise TypeError("not an event: no test or no time")
+    return None if kind is None else _read(kind, data)
+
+
+def _plain(value: Any) -> Any:
+    match value:
+        case Verdict() | SoakState():
+            return value.to_dict()
+        case Judged():
+            return asdict(value)
+        case str():
+            return str(value)
+        case list() | tuple():
+            return [_plain(one) for one in value]
+        case Mapping():
+            return dict(value)
+    return value
+
+
+def _read(kind: type[T], data: Mapping[str, Any]) -> T:
+    known = {}
+    for name, read in _FIELD_READERS[kind].items():
+        if (value := data.get(name)) is not None:
+            try:
+                known[name] = read(value)
+            except (AttributeError, KeyError, TypeError, ValueError):
+                pass  # not what this version writes there
+    return kind(**known)
+
+
+def _text(value: object) -> str:
+    if not isinstance(value, str):
+        raise TypeError(value)
+    return value
+
+
+def _number(value: Any) -> Any:
+    if not math.isfinite(value):
+        raise ValueError(value)
+    return value
+
+
+def _numbers(value: Mapping[str, float]) -> dict[str, float]:
+    return {str(name): number for name, number in value.items() if isinstance(number, (int, float))}
+
+
+def _texts(value: object) -> tuple[str, ...]:
+    if not isinstance(value, list):
+        raise TypeError(value)
+    return tuple(map(str, value))
+
+
+def _judged(value: Sequence[Json]) -> tuple[Judged, ...]:
+    return tuple(_read(Judged, entry) for entry in value)
+
+
+_READERS: dict[str, Callable[[Any], Any]] = {
+    "str": _text,
+    "bool": bool,
+    "int": _number,
+    "float": _number,
+    "Sequence[str]": _texts,
+    "Sequence[Judged]": _judged,
+    "Mapping[str, float]": _numbers,
+    "Mapping[str, str]": lambda value: {str(name): str(text) for name, text in value.items()},
+    "Mapping[str, Any]": dict,
+    "Outcome": Outcome,
+    "SoakState": SoakState.from_dict,
+    "Verdict": Verdict.from_dict,
+}
+"""How a field is read, by its annotation."""
+_FIELD_READERS: dict[type[Any], dict[str, Callable[[Any], Any]]] = {
+    kind: {one.name: _READERS[str(one.type).removesuffix(" | None")] for one in fields(kind)}
+    for kind in (*_KINDS.values(), Judged)
+}

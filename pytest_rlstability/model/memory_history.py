@@ -1,40 +1,34 @@
-"""The course of a test's memory as its samples told it, for the report of a test that cannot tell any more."""
+"""The memory of a test over time, for the report of a test that died."""
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Mapping
-from typing import Any
 
-from pytest_rlstability.leaks.series import Series, sparkline
-from pytest_rlstability.units import format_duration, format_size
+from pytest_rlstability.model.series import Series, sparkline
+from pytest_rlstability.model.units import format_duration, format_size
 
 NEWEST = 8
 _WIDTH = 32
 
 
 class MemoryHistory:
-    """Takes in samples and keeps few: the newest as they were, all of them merged into one course.
+    """Keeps the newest samples, and a thinned series of all.
 
-    ``history.add({"lap": 7, "seconds": 1.5, "values": {"rss": 4e8}})``, then ``history.text()``.
+    ``history.add(seconds=1.5, lap=7, memory=4e8)``, then ``history.text()``.
     """
 
     def __init__(self) -> None:
         self._newest: deque[tuple[float, int, float]] = deque(maxlen=NEWEST)
         self._course: Series | None = None
 
-    def add(self, sample: Mapping[str, Any]) -> None:
-        memory = sample.get("values", {}).get("rss")
-        if memory is None:
-            return
-        seconds, lap = float(sample.get("seconds", 0.0)), int(sample.get("lap", 0))
+    def add(self, seconds: float, lap: int, memory: float) -> None:
         if self._course is None:
             self._course = Series(256)
         self._course.add(seconds, memory)
         self._newest.append((seconds, lap, memory))
 
     def text(self) -> str:
-        """The whole course in a line, and a line for each of the newest samples; empty with fewer than two."""
+        """A line with a chart of all samples, and one for each of the newest; empty with fewer than two samples."""
         if self._course is None or len(self._course) < 2:
             return ""
         first, last = self._course.values[0], self._course.last

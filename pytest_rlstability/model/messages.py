@@ -1,117 +1,329 @@
-"""Records between processes: one JSON object a line over a stream socket.
+"""Every message between two processes of a run: one frozen dataclass a kind, and the text that it crosses as.
 
-What was sent before a crash stays in the kernel's buffer and is still read after it, so the socket is the
-crash-safe journal of a test: nothing has to reach a file, and the reader learns of it at once.
+A message crosses as one line of JSON, ``["TestDone", {"laps": 3, ...}]``. Readers decide by ``match``. A kind that is
+not in this module is an internal error.
 """
 
 from __future__ import annotations
 
 import json
-import os
-import socket
-import sys
-import threading
-from collections.abc import Callable, Mapping
-from pathlib import Path
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, fields
+from typing import Any, Literal
 
-Record = dict[str, Any]
-Address = str | tuple[str, int]
-UNHEARD = 71
-"""What a test's process exits with whose last words nobody could hear: the test closed its connection."""
+Json = dict[str, Any]
+"""A JSON object that belongs to somebody else: a report in pytest's own form, a configuration in coverage's."""
 
 
-class Wire:
-    """One end of a connection. The sender blocks until the kernel has the record; the reader never blocks
-    unless it asks to (``receive``). A forked copy of the process is cut off: see ``drop``."""
-
-    def __init__(self, connection: socket.socket) -> None:
-        self._socket = connection
-        self._pending = bytearray()
-        self._received: list[Record] = []
-        self._lock = threading.Lock()
-        self.closed = False
-
-    def fileno(self) -> int:
-        return self._socket.fileno()
-
-    def send(self, record: Mapping[str, object]) -> bool:
-        """Send *record*; False when nobody is there to read it."""
-        # The leading newline ends a record that a signal handler cut short.
-        line = b"\n" + _as_json(record).encode() + b"\n"
-        with self._lock:
-            if self.closed:
-                return False
-            try:
-                self._socket.sendall(line)
-            except OSError:
-                self.closed = True
-        return not self.closed
-
-    def receive(self) -> Record | None:
-        """The next record, waiting for it; None when the other end is gone."""
-        while not self._received:
-            if not self._fill():
-                return None
-            self._received += self._split()
-        return self._received.pop(0)
-
-    def drain(self) -> list[Record]:
-        """The records that are here now; sets ``closed`` at the end of the stream. The socket must not block."""
-        while self._fill():
-            pass
-        return self._split()
-
-    def _fill(self) -> bool:
-        """Read once; whether anything came."""
-        try:
-            data = self._socket.recv(1 << 20)
-        except BlockingIOError:
-            return False
-        except OSError:
-            data = b""
-        self._pending += data
-        self.closed = not data
-        return bool(data)
-
-    def _split(self) -> list[Record]:
-        *lines, rest = self._pending.split(b"\n")
-        self._pending = bytearray(rest)
-        records = []
-        for line in lines:
-            if line:
-                try:
-                    records.append(json.loads(line))
-                except ValueError:  # cut short by a signal handler in the sender
-                    continue
-        return records
-
-    def drop(self) -> None:
-        """Forget the connection in a forked copy of its owner, without a word to the other end."""
-        self.closed = True
-        self._socket.close()
-
-    def close(self) -> None:
-        self.closed = True
-        self._socket.close()
+NOT_DELIVERED = 71
+"""Exit code of a test process whose last message could not be sent: the test closed its connection."""
 
 
-def _as_json(record: Mapping[str, object]) -> str:
-    """What JSON cannot hold crosses as text, value by value."""
+class ProtocolError(Exception):
+    """One of our own processes sent something that this module does not define."""
+
+
+# From any process to pytest's, first on every connection.
+
+
+@dataclass(frozen=True, slots=True)
+class Hello:
+    """Says whose connection this is. ``crash_dump`` carries no messages, only faulthandler's text."""
+
+    role: Literal["parent", "test", "crash_dump"]
+    token: str
+    serial: int = 0
+    pid: int = 0
+
+
+# From pytest's process to the parent of the test processes, and back.
+
+
+@dataclass(frozen=True, slots=True)
+class StartProcess:
+    """Start a test process. The fields after *canary* are for a fresh interpreter; a fork needs none of them."""
+
+    serial: int
+    canary: bool = False
+    python: str = ""
+    environment: dict[str, str] = field(default_factory=dict)
+    directory: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class EndProcess:
+    """Kill a test process and everything below it."""
+
+    serial: int
+
+
+@dataclass(frozen=True, slots=True)
+class Quit:
+    """The run is over. A connection that closes without this message means that pytest was killed."""
+
+
+@dataclass(frozen=True, slots=True)
+class ProcessEnded:
+    """A test process was reaped. *status* as ``subprocess`` gives it, *peak* in bytes, *strays* as text.
+
+    *strays* are the processes that the test left running. They have been ended too.
+    """
+
+    serial: int
+    status: int
+    peak: int
+    strays: tuple[str, ...] = ()
+
+
+# From pytest's process to a test process.
+
+
+@dataclass(frozen=True, slots=True)
+class PrepareInterpreter:
+    """Make a fresh interpreter like pytest's process, and collect the file at *path*; without one, all files."""
+
+    arguments: list[str]
+    invocation_directory: str
+    path: str
+    sys_path: list[str]
+    argv: list[str]
+    basetemp: str | None
+    worker_input: Json | None
+    hold_crashes: bool
+    seed: int
+    coverage: Json | None
+    before_import: tuple[str, ...]
+    """Functions (``package.module:name``) to call before the test's modules are imported."""
+
+
+@dataclass(frozen=True, slots=True)
+class RunTest:
+    """Run *test* (its index, or its node id in a fresh interpreter).
+
+    *next_test* is the test after it, which decides what pytest tears down. *stays* says whether the process waits for
+    another test afterwards. A *queued* message was sent before the test before it ended: it counts only if the process
+    has said that it continues by itself.
+    """
+
+    test: int | str
+    next_test: int | str | None
+    seed: int
+    tests_failed: int
+    memory: int | None = None
+    exit_check: bool = True
+    repeated: bool = False
+    stays: bool = False
+    queued: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Finish:
+    """No more tests: tear down what is left, check the exit, and end."""
+
+
+# From a test process to pytest's.
+
+
+@dataclass(frozen=True, slots=True)
+class ThreadStarted:
+    """A thread of the test process, so that a stack dump can name it."""
+
+    ident: int
+    native: int
+    name: str
+    daemon: bool
+    inherited: bool
+    """Whether it was there before the test."""
+
+
+@dataclass(frozen=True, slots=True)
+class LockWait:
+    """A thread is about to block on a tracked lock, or on the end of a thread.
+
+    *bound* says whether only the owner can release it. *holds* lists ``(lock, where it was taken)``.
+    """
+
+    thread: int
+    native: int
+    name: str
+    lock: int
+    what: str
+    site: str
+    endless: bool
+    holds: Sequence[Sequence[str]]
+    owner: int | None = None
+    owner_name: str = ""
+    owner_site: str = ""
+    bound: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class LockTaken:
+    """A lock that others have waited for for a while has a new owner."""
+
+    lock: int
+    owner: int | None = None
+    owner_name: str = ""
+    owner_site: str = ""
+    bound: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class LockWaitEnded:
+    """The thread has what it waited for."""
+
+    thread: int
+
+
+@dataclass(frozen=True, slots=True)
+class StageEntered:
+    """The test is inside these stages of ``rl_stage``, outermost first; none when it left the last one."""
+
+    path: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Sampled:
+    """Values measured at one moment of a test. *judged* and *soak* come with some samples only."""
+
+    lap: int
+    seconds: float
+    values: dict[str, float]
+    warmup: int | None = None
+    cpu_seconds: float | None = None
+    lap_seconds: float | None = None
+    judged: list[Json] | None = None
+    soak: Json | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerDied:
+    """A worker process of the test was ended by a signal that the test did not send."""
+
+    name: str
+    pid: int
+    signal: str
+    stack: str
+
+
+@dataclass(frozen=True, slots=True)
+class PhaseReported:
+    """pytest's report of one phase, as ``pytest_report_to_serializable`` gives it."""
+
+    report: Json
+
+
+@dataclass(frozen=True, slots=True)
+class WarningRecorded:
+    """A Python warning that pytest recorded. *category* is the module and the name of its class."""
+
+    when: str
+    nodeid: str
+    message: str
+    category: tuple[str, str]
+    filename: str
+    lineno: int
+    line: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class JunitRecorded:
+    """What the test wrote to pytest's JUnit log: properties of the suite, attributes of the test case."""
+
+    suite_properties: Sequence[Sequence[str]]
+    attributes: dict[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class ResourcesLeft:
+    """Threads, descriptors, processes and the like that the test did not clean up, one line each."""
+
+    lines: list[str]
+
+
+@dataclass(frozen=True, slots=True)
+class SessionExit:
+    """The test called ``pytest.exit``."""
+
+    reason: str
+    code: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Interrupted:
+    """The test raised KeyboardInterrupt."""
+
+
+@dataclass(frozen=True, slots=True)
+class InternalError:
+    """Our own code failed in the test process."""
+
+    traceback: str
+
+
+@dataclass(frozen=True, slots=True)
+class TestDone:
+    """The test is over, tear-down included.
+
+    *continues*: the process starts the queued test by itself. *should_stop* and *should_fail* are what the test set
+    on pytest's session.
+    """
+
+    __test__ = False
+
+    laps: int
+    continues: bool
+    should_stop: bool | str = False
+    should_fail: bool | str = False
+
+
+@dataclass(frozen=True, slots=True)
+class CleanExit:
+    """The exit checks are done; what is left is the end of the process."""
+
+
+Message = (
+    Hello | StartProcess | EndProcess | Quit | ProcessEnded | PrepareInterpreter | RunTest | Finish
+    | ThreadStarted | LockWait | LockTaken | LockWaitEnded | StageEntered | Sampled | WorkerDied | PhaseReported
+    | WarningRecorded | JunitRecorded | ResourcesLeft | SessionExit | Interrupted | InternalError | TestDone | CleanExit
+)  # fmt: skip
+_KINDS: dict[str, type[Message]] = {kind.__name__: kind for kind in Message.__args__}
+_FIELDS = {kind: tuple(one.name for one in fields(kind)) for kind in _KINDS.values()}
+_TUPLES = {
+    kind: tuple(one.name for one in fields(kind) if str(one.type).startswith("tuple")) for kind in _KINDS.values()
+}
+
+
+def encode(message: Message) -> str:
+    """*message* as one line of JSON. A value that JSON does not know crosses as text."""
+    kind = type(message)
+    values = [kind.__name__, {name: getattr(message, name) for name in _FIELDS[kind]}]
     try:
-        return json.dumps(record, default=printable)
-    except Exception:  # odd keys, circles, a depth without end
-        return json.dumps(plain(record, printable))
+        return _to_json(values)
+    except Exception:  # odd keys, circles, endless depth
+        return _to_json(plain(values, printable))
+
+
+def decode(line: str | bytes) -> Message:
+    """The message that ``encode`` made *line* of. ``ValueError``: not JSON. ``ProtocolError``: not one of ours."""
+    sent = json.loads(line)
+    try:
+        name, values = sent
+        kind = _KINDS[name]
+        values.update({key: tuple(values[key]) for key in _TUPLES[kind]})
+        return kind(**values)
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise ProtocolError(f"not a message of ours ({error!r}): {line[:200]!r}") from None
 
 
 def plain(value: object, fallback: Callable[[object], str], depth: int = 20) -> object:
-    """*value* as JSON knows it; *fallback* makes text of the parts that it does not know, or that lie too deep.
+    """*value* made of JSON's own types; *fallback* makes text of the parts that JSON does not know.
 
     >>> plain({1: {2, 2}, "x": [None, {(): 1}]}, str)
     {'1': '{2}', 'x': [None, {'()': 1}]}
     """
     try:
-        json.dumps(value)
+        _to_json_only(value)
     except Exception:
         if isinstance(value, Mapping) and depth:
             return {str(key): plain(item, fallback, depth - 1) for key, item in value.items()}
@@ -125,31 +337,12 @@ def plain(value: object, fallback: Callable[[object], str], depth: int = 20) -> 
 
 
 def printable(value: object) -> str:
-    """A stand-in for a value JSON does not know: a report must never fail because of what a test put in it."""
+    """Text for a value that JSON does not know: what a test puts into a report must never break the report."""
     try:
         return repr(value)
     except Exception:
         return f"<unprintable {type(value).__name__}>"
 
 
-def listen(directory: Path) -> tuple[socket.socket, Address]:
-    """A listening socket only this machine reaches, and its address."""
-    if hasattr(socket, "AF_UNIX"):
-        # Linux knows addresses without a file: a long TMPDIR would not fit into one with.
-        path = f"\0{directory.name}" if sys.platform == "linux" else os.fspath(directory / "hub")
-        server = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-        server.bind(path)
-        server.listen(64)
-        return server, path
-    server = socket.create_server(("127.0.0.1", 0), backlog=64)
-    return server, server.getsockname()[:2]
-
-
-def connect(address: Address) -> socket.socket:
-    """A connection to what ``listen`` gave."""
-    if isinstance(address, str):
-        connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-        connection.connect(address)
-        return connection
-    host, port = address
-    return socket.create_connection((host, port))
+_to_json = json.JSONEncoder(default=printable).encode
+_to_json_only = json.JSONEncoder().encode

@@ -1,4 +1,4 @@
-"""What a test's process says too often for a message: counters in memory it shares with the supervisor."""
+"""Counters of each test process, in memory that it shares with pytest's process: for what changes too often to send."""
 
 from __future__ import annotations
 
@@ -7,25 +7,28 @@ import os
 import time
 from pathlib import Path
 
-SLOTS = 64
+PROCESSES = 64
 _CELLS = 8
-_SLOT_BYTES = _CELLS * 8
-_BEATS, _LAP, _PHASE, _PHASE_START, _BEATS_AT_REST, _ALARM = range(6)
-_FOR_EVER = (1 << 64) - 1
+_BYTES = _CELLS * 8
+_BEATS, _LAP, _PHASE, _PHASE_ENTERED, _BEATS_AT_PAUSE, _ALARM = range(6)
+_FOREVER = (1 << 64) - 1
 _ANSWER = 500_000_000
 """Nanoseconds that an alarm's handler has to begin."""
+
+_clock = (time.monotonic_ns,)
+"""The same in all processes. In a tuple, because a test may replace the clocks of every module that it finds."""
 
 PHASES = ("start", "setup", "call", "teardown", "exit")
 
 
-class Slot:
-    """One process's cells. Writing one costs about a tenth of a microsecond and survives any death.
+class ProcessCounters:
+    """The counters of one process. Writing one costs about a tenth of a microsecond and survives any crash.
 
     >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as directory:
-    ...     slot = Board(Path(directory)).slot(3)
-    ...     slot.begin(); slot.beat(); slot.lap(7); slot.enter("call")
-    ...     slot.beats, slot.laps, slot.phase
+    ...     counters = ProgressCounters(Path(directory)).of_process(3)
+    ...     counters.begin(); counters.beat(); counters.lap(7); counters.enter("call")
+    ...     counters.beats, counters.laps, counters.phase
     (2, 7, 'call')
     """
 
@@ -35,9 +38,9 @@ class Slot:
         self._cells = cells
 
     @classmethod
-    def of_nobody(cls) -> Slot:
-        """For a forked copy of a test's process: whatever phases it enters, they are not the test's."""
-        return cls(memoryview(bytearray(_SLOT_BYTES)).cast("Q"))
+    def of_nobody(cls) -> ProcessCounters:
+        """For a forked copy of a test's process: the phases that it enters are not the test's."""
+        return cls(memoryview(bytearray(_BYTES)).cast("Q"))
 
     def begin(self) -> None:
         """For a new process."""
@@ -57,23 +60,23 @@ class Slot:
         self._cells[_LAP] = number
         self._cells[_BEATS] += 1
 
-    def rest(self) -> None:
-        self._cells[_BEATS_AT_REST] = self._cells[_BEATS]
+    def pause_beats(self) -> None:
+        self._cells[_BEATS_AT_PAUSE] = self._cells[_BEATS]
 
     def enter(self, phase: str) -> None:
-        self.rest()  # beats of one phase promise none in the next
+        self.pause_beats()  # beats in one phase promise none in the next
         self._cells[_PHASE] = PHASES.index(phase)
-        self._cells[_PHASE_START] = time.time_ns()
+        self._cells[_PHASE_ENTERED] = _clock[0]()
 
     def set_alarm(self, seconds: float, *, again: bool) -> None:
-        """The test has set an alarm itself: it goes off in so many *seconds*, and *again* after that. 0: it has not."""
-        until = time.monotonic_ns() + int(seconds * 1e9) if seconds else 1
-        self._cells[_ALARM] = _FOR_EVER if seconds and again else min(until, _FOR_EVER)
+        """The test has set an alarm that goes off in *seconds*, and *again* after that. 0: it has cancelled it."""
+        until = _clock[0]() + int(seconds * 1e9) if seconds else 1
+        self._cells[_ALARM] = _FOREVER if seconds and again else min(until, _FOREVER)
 
     def expects_alarm(self, otherwise: bool) -> bool:
-        """Whether an alarm of the test's own is still to come, or to be answered; *otherwise* if it never set one."""
+        """Whether the test's own alarm, or the start of its handler, is still to come; *otherwise* if it set none."""
         until = self._cells[_ALARM]
-        return until + _ANSWER > time.monotonic_ns() if until else otherwise
+        return until + _ANSWER > _clock[0]() if until else otherwise
 
     @property
     def beats(self) -> int:
@@ -82,7 +85,7 @@ class Slot:
     @property
     def beating(self) -> bool:
         """Whether beats are to be expected: there was one, and the test did not say that it was the last."""
-        return self._cells[_BEATS] > self._cells[_BEATS_AT_REST]
+        return self._cells[_BEATS] > self._cells[_BEATS_AT_PAUSE]
 
     @property
     def laps(self) -> int:
@@ -93,25 +96,30 @@ class Slot:
         return PHASES[self._cells[_PHASE]]
 
     @property
-    def phase_start(self) -> float:
-        """When the current phase began, in seconds since the epoch; 0 before the first."""
-        return self._cells[_PHASE_START] / 1e9
+    def phase_entered(self) -> int:
+        """The moment at which the current phase began, as a number that is different for every phase; 0 before."""
+        return self._cells[_PHASE_ENTERED]
+
+    @property
+    def phase_seconds(self) -> float:
+        """How long the current phase has lasted."""
+        return (_clock[0]() - self._cells[_PHASE_ENTERED]) / 1e9
 
 
-class Board:
-    """The slots of a run, in one small file that parent and children map."""
+class ProgressCounters:
+    """The counters of all processes of a run, in one small file that each of them maps."""
 
     def __init__(self, directory: Path) -> None:
-        path = directory / "board"
+        path = directory / "counters"
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
         try:
-            if os.fstat(descriptor).st_size < SLOTS * _SLOT_BYTES:
-                os.truncate(path, SLOTS * _SLOT_BYTES)
-            self._map = mmap.mmap(descriptor, SLOTS * _SLOT_BYTES)
+            if os.fstat(descriptor).st_size < PROCESSES * _BYTES:
+                os.truncate(path, PROCESSES * _BYTES)
+            self._map = mmap.mmap(descriptor, PROCESSES * _BYTES)
         finally:
             os.close(descriptor)
         self._cells = memoryview(self._map).cast("Q")
 
-    def slot(self, serial: int) -> Slot:
-        start = serial % SLOTS * _CELLS
-        return Slot(self._cells[start : start + _CELLS])
+    def of_process(self, serial: int) -> ProcessCounters:
+        start = serial % PROCESSES * _CELLS
+        return ProcessCounters(self._cells[start : start + _CELLS])

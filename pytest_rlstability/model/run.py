@@ -1,33 +1,51 @@
-"""One run of a test in its process, as facts: what every verdict is reached from."""
+"""One run of a test in its process: what was asked, what was seen, how it ended. Every verdict is made from this."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any
 
-from pytest_rlstability.soak.history import MemoryHistory
-from pytest_rlstability.soak.state import SoakState
-from pytest_rlstability.soak.thinning import Thinning
+from pytest_rlstability.model.memory_history import MemoryHistory
+from pytest_rlstability.model.messages import (
+    CleanExit,
+    InternalError,
+    Interrupted,
+    Json,
+    JunitRecorded,
+    Message,
+    PhaseReported,
+    ProtocolError,
+    ResourcesLeft,
+    Sampled,
+    SessionExit,
+    StageEntered,
+    TestDone,
+    WarningRecorded,
+    WorkerDied,
+)
+from pytest_rlstability.model.soak_state import SoakState
 
-Record = dict[str, Any]
 
-
-@dataclass
+@dataclass(frozen=True)
 class Exit:
-    """How a process ended: ``status`` as subprocess gives it, None when its keeper was lost with it."""
+    """How a process ended: *status* as ``subprocess`` gives it, None when its parent died before it could say.
+
+    *strays* are the processes that it left running, as text.
+    """
 
     status: int | None
     peak: int = 0
-    leftovers: list[str] = field(default_factory=list)
+    strays: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
 class Killed:
-    """Why the supervisor ended a test: ``timeout``, ``memory`` or ``stall``; and what it saw.
+    """Why a watchdog ended a test: ``timeout``, ``memory``, ``stall`` or a word of its own; and what it saw.
 
-    *gather* adds to it. It is called after the test's own stacks are known, because looking may wake a process up.
+    ``Killed("gpu memory", "11.2 GiB used, the limit is 8 GiB", limit=8 * 2**30)``
+
+    *gather* adds more facts. It is called after the test's own stacks were read, because looking may wake a process up.
     """
 
     reason: str
@@ -37,103 +55,130 @@ class Killed:
     facts: dict[str, object] = field(default_factory=dict)
 
 
-@dataclass
-class Run:
-    """Everything known of one run once it is over (or, in a shared process, once its test is)."""
+@dataclass(frozen=True)
+class RunSpec:
+    """What was asked."""
 
     nodeid: str
     backend: str
     seed: int
-    pid: int
-    started: float
     memory_limit: int | None = None
-    after: str = ""
-    """The test that ran before it in the same process, if one did."""
     repeated: bool = False
     """Whether it is one of many runs of the same test."""
-    reports: list[Record] = field(default_factory=list)
-    warnings: list[Record] = field(default_factory=list)
-    stages_done: list[str] = field(default_factory=list)
-    stages_open: tuple[str, ...] = ()
-    dead_workers: list[Record] = field(default_factory=list)
-    left_behind: list[str] = field(default_factory=list)
-    suite_properties: list[tuple[str, str]] = field(default_factory=list)
-    junit_attributes: dict[str, str] = field(default_factory=dict)
+    stays: bool = False
+    """Whether the process waits for another test afterwards."""
+    previous_test: str = ""
+    """The test that ran before it in the same process, if one did."""
+
+
+@dataclass
+class Observed:
+    """What was seen of the test while it ran, most of it from its own messages."""
+
+    pid: int = 0
+    started: float = field(default_factory=time.time)
     phase: str = "start"
     phase_start: float = 0.0
     lap: int = 0
-    thinning: Thinning = field(default_factory=Thinning)
+    reports: list[Json] = field(default_factory=list)
+    warnings: list[WarningRecorded] = field(default_factory=list)
+    stages_done: list[str] = field(default_factory=list)
+    stages_open: tuple[str, ...] = ()
+    dead_workers: dict[int, WorkerDied] = field(default_factory=dict)
+    resources_left: list[str] = field(default_factory=list)
+    suite_properties: list[tuple[str, str]] = field(default_factory=list)
+    junit_attributes: dict[str, str] = field(default_factory=dict)
     memory: MemoryHistory = field(default_factory=MemoryHistory)
     soak: SoakState | None = None
-    soak_heard: float = 0.0
+    soak_seen: float = 0.0
     """When *soak* came, by ``time.monotonic``."""
-    done: bool = False
-    clean: bool = False
-    shared: bool = False
-    goes_on: bool = False
-    """Whether the process, told already, went on with the next test."""
-    stop: Record | None = None
-    stops: Record = field(default_factory=dict)
-    """What the test has set ``session.shouldstop`` and ``shouldfail`` to."""
+    done: TestDone | None = None
+    clean_exit: bool = False
+    session_exit: SessionExit | None = None
     interrupted: bool = False
-    fault: str = ""
-    killed: Killed | None = None
-    dump: str = ""
-    threads: dict[int, str] = field(default_factory=dict)
-    native: str = ""
-    stdout: str = ""
-    stderr: str = ""
-    exit: Exit | None = None
-    killed_by_kernel: bool = False
-    ended: float = field(default_factory=time.time)
+    internal_error: str = ""
 
     @property
-    def passed_the_rule(self) -> bool:
-        """Every phase reported, a clean-exit record, and status 0; in a process that others go on using, the
-        test's own end takes the place of the last two."""
-        if self.killed is not None:
-            return False
-        if self.exit is None:
-            return self.done
-        return self.done and self.clean and self.exit.status == 0
+    def all_passed(self) -> bool:
+        """Whether the test reported, and every report is one of passing."""
+        return bool(self.reports) and all(report["outcome"] == "passed" for report in self.reports)
 
-    def hear(self, record: Record) -> None:
-        """Take in one record of the test's process."""
-        kind = record["kind"]
-        if kind == "sample":
-            self._take_sample(record)
-        elif kind == "report":
-            self.reports.append(record["data"])
-        elif kind == "warning":
-            self.warnings.append(record)
-        elif kind == "stage":
-            self._enter_stage(tuple(record["path"]))
-        elif kind == "dead-workers":
-            self.dead_workers = record["workers"]
-        elif kind == "leftovers":
-            self.left_behind = record["what"]
-        elif kind == "junit":
-            self.suite_properties += [(name, value) for name, value in record["suite"]]
-            self.junit_attributes.update(record["attributes"])
-        elif kind == "stop":
-            self.stop = record
-        elif kind == "interrupt":
-            self.interrupted = True
-        elif kind == "fault":
-            self.fault = record["traceback"]
-        elif kind == "done":
-            self.done, self.lap = True, record["laps"]
-            self.goes_on, self.stops = record["goes_on"], record["stops"]
-        elif kind == "clean":
-            self.clean = True
+    def handle(self, message: Message) -> None:
+        """Take in one message of the test's process."""
+        match message:
+            case Sampled():
+                self._add_sample(message)
+            case PhaseReported(report):
+                self.reports.append(report)
+            case WarningRecorded():
+                self.warnings.append(message)
+            case StageEntered(path):
+                self._enter_stage(path)
+            case WorkerDied():
+                self.dead_workers[message.pid] = message
+            case ResourcesLeft(lines):
+                self.resources_left = lines
+            case JunitRecorded(properties, attributes):
+                self.suite_properties += [(name, value) for name, value in properties]
+                self.junit_attributes.update(attributes)
+            case SessionExit():
+                self.session_exit = message
+            case Interrupted():
+                self.interrupted = True
+            case InternalError(traceback):
+                self.internal_error = traceback
+            case TestDone():
+                self.done, self.lap = message, message.laps
+            case CleanExit():
+                self.clean_exit = True
+            case _:
+                raise ProtocolError(f"a test process does not send {type(message).__name__} while its test runs")
 
-    def _take_sample(self, sample: Record) -> None:
-        self.memory.add(sample)
-        if "soak" in sample:
-            self.soak = SoakState.from_dict(sample["soak"])
-            self.soak_heard = time.monotonic()
+    def _add_sample(self, sample: Sampled) -> None:
+        if (memory := sample.values.get("rss")) is not None:
+            self.memory.add(sample.seconds, sample.lap, memory)
+        if sample.soak is not None:
+            self.soak, self.soak_seen = SoakState.from_dict(sample.soak), time.monotonic()
 
     def _enter_stage(self, path: tuple[str, ...]) -> None:
         if len(path) < len(self.stages_open):
             self.stages_done.append(" > ".join(self.stages_open))
         self.stages_open = path
+
+
+@dataclass
+class Ending:
+    """How the run ended, as seen from outside. *exit* is None when the process lives on after the test."""
+
+    time: float = field(default_factory=time.time)
+    exit: Exit | None = None
+    killed: Killed | None = None
+    killed_by_kernel: bool = False
+    """Whether the kernel's out-of-memory killer ended it."""
+    dump: str = ""
+    """faulthandler's text."""
+    thread_names: dict[int, str] = field(default_factory=dict)
+    native_stack: str = ""
+    stdout: str = ""
+    stderr: str = ""
+
+
+@dataclass
+class Run:
+    """Everything known of one run."""
+
+    spec: RunSpec
+    seen: Observed = field(default_factory=Observed)
+    ending: Ending = field(default_factory=Ending)
+
+    @property
+    def completed_cleanly(self) -> bool:
+        """The test said that it is done, the exit checks passed, and the status is 0. In a process that waits for more
+        tests, the first of these is enough."""
+        if self.ending.killed is not None or self.seen.done is None:
+            return False
+        return self.ending.exit is None or (self.seen.clean_exit and self.ending.exit.status == 0)
+
+    @property
+    def seconds(self) -> float:
+        return self.ending.time - self.seen.started

@@ -1,18 +1,31 @@
-"""The samples of one signal, in memory that was there before the first of them."""
+"""Samples over laps and time, thinned when there are too many, so that a week takes no more memory than a minute.
+
+``Series`` has one signal, ``SampleTable`` many that share the laps. ``PeakTable`` is a table for charts. A judged
+signal has a series of its own, because thinning keeps its lowest values, each with its lap.
+"""
 
 from __future__ import annotations
 
+import math
 from array import array
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import pairwise
+from operator import itemgetter
 
 CAPACITY = 512
+LAP_TIME = "lap_seconds"
+"""The column of a ``PeakTable`` for seconds per lap, computed between one sample and the next."""
 _BARS = "▁▂▃▄▅▆▇█"
+_NOTHING = math.nan
+_FIRST_ROWS = 16
 
 
 class Series:
-    """Laps and values in preallocated arrays; when full, neighbours are merged into the lower of the two.
+    """Positions (laps, minutes, seconds) and values of one signal. The memory is allocated once, because a sampler that
+    allocates would measure its own growth. When it is full, the lower of each two neighbours stays, because growth is
+    judged by the lowest values. The first sample always stays, because growth is counted from it.
 
-    ``series.add(lap, value)``; ``series.laps`` and ``series.values`` are what there is.
+    ``series.add(lap, value)``; then read ``series.laps`` and ``series.values``.
     """
 
     def __init__(self, capacity: int = CAPACITY) -> None:
@@ -58,22 +71,193 @@ class Series:
         self._count = 0
 
     def _halve(self) -> None:
-        # the first sample stays itself: growth is counted from it
         kept = 1
-        for position in range(1, self._count - 1, 2):
-            lower = position if self._values[position] <= self._values[position + 1] else position + 1
+        for position in range(1, self._count, 2):
+            after = min(position + 1, self._count - 1)
+            lower = position if self._values[position] <= self._values[after] else after
             self._laps[kept] = self._laps[lower]
             self._values[kept] = self._values[lower]
-            kept += 1
-        if self._count % 2 == 0:
-            self._laps[kept] = self._laps[self._count - 1]
-            self._values[kept] = self._values[self._count - 1]
             kept += 1
         self._count = kept
 
 
+class SampleTable:
+    """Rows of lap, seconds and one value per signal, ``nan`` where there was none. When there are *rows* of them, every
+    second one is dropped, and from then on only every second sample is kept. The first two samples and the newest are
+    always there. With *reserve* all memory of a signal is allocated when the signal is first seen.
+
+    ``table.add(lap, seconds, {"rss": 4e7})``; then read ``table.laps``, ``table.seconds``, ``table.column("rss")``.
+    """
+
+    def __init__(self, rows: int, *, reserve: bool = False) -> None:
+        self.samples = 0
+        """How many were added."""
+        self._most = rows
+        self._stride = 1
+        self._size = 0
+        allocated = rows if reserve else 0
+        self._laps = array("d", [_NOTHING]) * allocated
+        self._seconds = array("d", [_NOTHING]) * allocated
+        self._columns: dict[str, array[float]] = {}
+
+    def __len__(self) -> int:
+        return self._size
+
+    @property
+    def names(self) -> list[str]:
+        return list(self._columns)
+
+    @property
+    def laps(self) -> Sequence[float]:
+        return self._laps[: self._size]
+
+    @property
+    def seconds(self) -> Sequence[float]:
+        return self._seconds[: self._size]
+
+    def column(self, name: str) -> Sequence[float]:
+        """The values of *name*, one per row; empty for an unknown name."""
+        return self._columns[name][: self._size] if name in self._columns else ()
+
+    def add(self, lap: float, seconds: float, values: Mapping[str, float]) -> None:
+        """Add a sample. One of the newest lap replaces it (unless it is the first); one of an older lap is dropped."""
+        newest = self._laps[self._size - 1] if self._size else -math.inf
+        if lap < newest:
+            return
+        if self._size > 1 and lap == newest:
+            self._size -= 1
+        else:
+            if self._size > 1 and (self.samples - 2) % self._stride:
+                self._size -= 1
+            self.samples += 1
+        self._append(lap, seconds, values)
+        if self._size == self._most:
+            self._keep([0, *range(1, self._size - 1, 2), self._size - 1])
+            self._stride *= 2
+
+    def _append(self, lap: float, seconds: float, values: Mapping[str, float]) -> None:
+        row = self._size
+        if row == len(self._laps):
+            for column in self._arrays():
+                column.extend([_NOTHING] * max(row, _FIRST_ROWS))
+        for name in values:
+            if name not in self._columns:
+                self._columns[name] = array("d", [_NOTHING]) * len(self._laps)
+        self._laps[row], self._seconds[row] = lap, seconds
+        for name, column in self._columns.items():
+            column[row] = values.get(name, _NOTHING)
+        self._size += 1
+
+    def _keep(self, rows: Sequence[int]) -> None:
+        for column in self._arrays():
+            for place, row in enumerate(rows):
+                column[place] = column[row]
+        self._size = len(rows)
+
+    def _arrays(self) -> Iterable[array[float]]:
+        return (self._laps, self._seconds, *self._columns.values())
+
+
+class PeakTable(SampleTable):
+    """A table in which two rows stand for a stretch of samples: the lowest and the highest value of each signal, in
+    the order in which they came, so that no peak is lost. It also has a column of lap times.
+
+    ``table.extend(laps, seconds, values)`` for many samples at once, ``finish()`` after the last.
+    """
+
+    def __init__(self, rows: int = 2 * CAPACITY) -> None:
+        super().__init__(rows)
+        self._stretch = 2
+        self._waiting_laps: list[float] = []
+        self._waiting_seconds: list[float] = []
+        self._waiting: list[Mapping[str, float]] = []
+        self._before = (math.nan, math.nan)
+
+    def add(self, lap: float, seconds: float, values: Mapping[str, float]) -> None:
+        self.extend([lap], [seconds], [values])
+
+    def extend(self, laps: Sequence[float], seconds: Sequence[float], values: Sequence[Mapping[str, float]]) -> None:
+        """Add samples. If one holds anything but numbers it is a ``TypeError``, and none of them is added."""
+        # the quickest check of all the numbers: summing raises for a text or None
+        totals = [sum(sample.values()) for sample in values]
+        if not math.isfinite(sum(totals) + sum(laps) + sum(seconds)):
+            values = [{name: value for name, value in sample.items() if math.isfinite(value)} for sample in values]
+        self.samples += len(values)
+        self._waiting_laps += laps
+        self._waiting_seconds += seconds
+        self._waiting += values
+        while len(self._waiting) >= self._stretch:
+            self._settle(self._stretch)
+
+    def finish(self) -> None:
+        """There are no more samples."""
+        if self._waiting:
+            self._settle(len(self._waiting))
+
+    def shrink(self, rows: int) -> None:
+        """Thin further, to at most *rows* rows (no fewer than 4)."""
+        while self._size > max(rows, 4):
+            self._halve()
+
+    def _settle(self, count: int) -> None:
+        """Make two rows of the first *count* samples that wait."""
+        laps, self._waiting_laps = self._waiting_laps[:count], self._waiting_laps[count:]
+        seconds, self._waiting_seconds = self._waiting_seconds[:count], self._waiting_seconds[count:]
+        samples, self._waiting = self._waiting[:count], self._waiting[count:]
+        settled = _by_name(samples)
+        if (lap_times := self._lap_times(laps, seconds)) and LAP_TIME not in settled:
+            settled[LAP_TIME] = lap_times
+        peaks = {name: _extremes(values) for name, values in settled.items()}
+        if count > 1:
+            self._append(laps[0], seconds[0], {name: first for name, (first, _) in peaks.items()})
+        self._append(laps[-1], seconds[-1], {name: last for name, (_, last) in peaks.items()})
+        if self._size >= self._most:
+            self._halve()
+            self._stretch *= 2
+
+    def _lap_times(self, laps: Sequence[float], seconds: Sequence[float]) -> list[float]:
+        """Seconds per lap between each sample and the one before it, wherever there were laps in between."""
+        moments = [self._before, *zip(laps, seconds, strict=True)]
+        self._before = moments[-1]
+        return [(later - earlier) / (to - since) for (since, earlier), (to, later) in pairwise(moments) if to > since]
+
+    def _halve(self) -> None:
+        """Make two rows of each four."""
+        fours = [(start, min(start + 4, self._size)) for start in range(0, self._size, 4)]
+        peaks: list[tuple[array[float], list[float]]] = []
+        for column in self._columns.values():
+            values: list[float] = []
+            for start, end in fours:
+                known = [value for value in column[start:end] if value == value]
+                values.extend(_extremes(known)[-min(end - start, 2) :])
+            peaks.append((column, values))
+        self._keep([row for start, end in fours for row in (start, end - 1)[-min(end - start, 2) :]])
+        for column, values in peaks:
+            column[: self._size] = array("d", values)
+
+
+def _by_name(samples: Sequence[Mapping[str, float]]) -> dict[str, Sequence[float]]:
+    """The values of each signal in *samples*."""
+    names = list(samples[0])
+    if len(names) > 1 and set(map(len, samples)) == {len(names)}:
+        try:  # nearly always all have the same signals; then this is much quicker
+            return dict(zip(names, zip(*map(itemgetter(*names), samples), strict=True), strict=True))
+        except KeyError:
+            pass
+    names = list(dict.fromkeys(name for sample in samples for name in sample))
+    return {name: [sample[name] for sample in samples if name in sample] for name in names}
+
+
+def _extremes(values: Sequence[float]) -> tuple[float, float]:
+    """The lowest and the highest of *values* in the order in which they came."""
+    if not values:
+        return _NOTHING, _NOTHING
+    low, high = min(values), max(values)
+    return (low, high) if low == high or values.index(low) <= values.index(high) else (high, low)
+
+
 def sparkline(values: Sequence[float], width: int = 16) -> str:
-    """The course of *values* in a few characters.
+    """A chart of *values* in a few characters.
 
     >>> sparkline([0, 1, 2, 3], width=4)
     '▁▃▆█'

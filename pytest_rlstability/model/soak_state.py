@@ -1,4 +1,4 @@
-"""What a soak has come to so far: told with every live sample, kept with the finished test."""
+"""The state of a soak: sent with every sample, and kept with the finished test."""
 
 from __future__ import annotations
 
@@ -6,15 +6,15 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields
 from typing import Any
 
-from pytest_rlstability.units import format_duration, format_size
+from pytest_rlstability.model.units import format_duration, format_size
 
 
 @dataclass(frozen=True)
 class SoakState:
-    """A soak at one moment, JSON values only. ``SoakState.from_dict(state.to_dict()) == state``.
+    """A soak at one moment, in JSON values.
 
-    *verdict* is empty as long as it is too early for one; *per_lap* has the growth of the signals that grow;
-    *hours_to_limit* is None while nothing points there.
+    *verdict* is empty while it is too early for one. *per_lap* has the signals that grow. *hours_to_limit* is None
+    while memory does not grow.
     """
 
     duration: float
@@ -47,14 +47,14 @@ class SoakState:
         return f"{self.verdict} so far" + (f": {self.growing}" if self.growing else "")
 
     def lines(self) -> list[str]:
-        """What to tell of it once it is over."""
-        told = [
+        """The lines for the report at the end."""
+        lines = [
             f"{format_duration(self.seconds)} of {format_duration(self.duration)}, {self.laps} laps"
             + (" (ended early: going on would have starved the machine)" if self.ended_early else ""),
             self._pace_text(),
             self._memory_text(),
         ]
-        return [line for line in told if line]
+        return [line for line in lines if line]
 
     def _pace_text(self) -> str:
         first, last = format_duration(self.lap_seconds_first), format_duration(self.lap_seconds_last)

@@ -3,23 +3,21 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
+
+from pytest_rlstability.compat.cpython import THREAD_START
+from pytest_rlstability.model.user_code import Origin, origin, package_path
 
 _THREAD = re.compile(r"^(?:Current thread|Thread) 0x([0-9a-f]+)(?: \[(.*?)\])? \(most recent call first\):")
 _FRAME = re.compile(r'^  File "(.*)", line (\d+|\?\?\?) in (.*)$')
 _FATAL = re.compile(r"^Fatal Python error: (.*)$", re.MULTILINE)
 _EXTENSIONS = re.compile(r"^Extension modules: (.*?)(?: \(total: \d+\))?$", re.MULTILINE)
 
-_MACHINERY = re.compile(
-    r"[/\\](?:_pytest|pluggy|pytest_rlstability[/\\](?:isolation|steps|doctor)|xdist|execnet)[/\\]"
-    r"|[/\\]pytest_rlstability[/\\]plugin\.py$|[/\\]pytest_timeout\.py$|[/\\]pytest[/\\]__main__\.py$"
-    r"|[/\\]bin[/\\]pytest$|^<frozen runpy>$"
-)
-
-_WRAPPER = re.compile(r"[/\\]pytest_rlstability[/\\]locks[/\\]")
-
-_INSTALLED = re.compile(r"[/\\](?:site-packages|dist-packages|lib[/\\]python3\.\d+)[/\\]|^<")
+_RUNNERS = ("child/", "parent/", "session/", "steps/", "doctor/", "plugin.py")
+"""The parts of this package that call a test. The other parts are called by the user's code."""
+_PASSED_THROUGH = ("child/locks/", "compat/")
+"""The parts between the user's code and a lock, or between our code and the interpreter."""
 
 _SIGNAL_OF = {
     "Segmentation fault": "SIGSEGV",
@@ -30,7 +28,7 @@ _SIGNAL_OF = {
     "Illegal instruction": "SIGILL",
 }
 FATAL_WORDS = {name: words for words, name in _SIGNAL_OF.items()}
-"""What faulthandler calls a signal, by its name."""
+"""A signal's name -> what faulthandler calls it."""
 
 
 @dataclass(frozen=True)
@@ -41,20 +39,20 @@ class Frame:
 
     @property
     def is_machinery(self) -> bool:
-        """Whether the frame is pytest's or ours, not the user's."""
-        return bool(_MACHINERY.search(self.file))
+        """Whether the frame belongs to what runs a test: pytest, or that part of this package."""
+        if self.file == "<frozen runpy>" or origin(self.file) is Origin.PYTEST:
+            return True
+        return package_path(self.file).startswith(_RUNNERS)
 
     @property
     def is_users(self) -> bool:
-        """Whether the frame is the user's own, not the standard library's or an installed package's."""
-        return not self.is_machinery and not _INSTALLED.search(self.file)
+        return origin(self.file) is Origin.USER
 
 
 @dataclass(frozen=True)
 class ThreadStack:
     """One thread's frames, newest first."""
 
-    ident: int
     name: str
     current: bool
     frames: tuple[Frame, ...]
@@ -64,11 +62,12 @@ class ThreadStack:
         """The frames up to where pytest called the user's code; all of them when there is nothing else."""
         own: list[Frame] = []
         for frame in self.frames:
-            if _WRAPPER.search(frame.file):
-                continue  # between the user's code and the lock it took
+            if package_path(frame.file).startswith(_PASSED_THROUGH):
+                continue
             if frame.is_machinery and own:
                 break
-            if not frame.is_machinery and not _is_thread_start(frame):
+            starts_thread = frame.function in THREAD_START and frame.file.endswith("threading.py")
+            if not frame.is_machinery and not starts_thread:
                 own.append(frame)
         return tuple(own) or self.frames[:3]
 
@@ -80,7 +79,7 @@ class ThreadStack:
 
 @dataclass(frozen=True)
 class StackDump:
-    """What one dump of a process says."""
+    """One dump of a process."""
 
     threads: tuple[ThreadStack, ...] = ()
     fatal: str = ""
@@ -88,17 +87,21 @@ class StackDump:
 
     @property
     def signal(self) -> str:
-        """The signal that caused the dump, ``""`` when it was asked for or is not known."""
+        """The signal that caused the dump; empty for a dump on request, or when the signal is not known."""
         return _SIGNAL_OF.get(self.fatal.strip(), "")
 
     @property
     def crashed(self) -> ThreadStack | None:
-        """The thread the signal hit."""
+        """The thread that the signal hit."""
         return next((thread for thread in self.threads if thread.current), None)
 
     @property
+    def crashed_frames(self) -> tuple[Frame, ...]:
+        return self.crashed.own_frames if self.crashed else ()
+
+    @property
     def packages(self) -> tuple[str, ...]:
-        """The packages whose native modules were loaded: where a crash without a native stack may come from."""
+        """The packages with native modules that were loaded: a crash without a native stack may come from them."""
         return tuple(sorted({name.partition(".")[0] for name in self.extensions}))
 
     def render(self) -> str:
@@ -123,27 +126,19 @@ def parse_dump(text: str, names: Mapping[int, str] | None = None) -> StackDump:
 
 
 def _parse_threads(text: str, names: Mapping[int, str], crashed: bool) -> tuple[ThreadStack, ...]:
-    threads: list[ThreadStack] = []
-    frames: list[Frame] | None = None
+    """The threads in *text*, the crashed one first."""
+    found: list[tuple[str, bool, list[Frame]]] = []
+    inside = False
     for line in text.splitlines():
         if head := _THREAD.match(line):
-            frames = []
+            inside = True
             ident = int(head[1], 16)
             name = names.get(ident) or head[2] or f"0x{ident:x}"
-            current = crashed and line.startswith("Current")
-            threads.append(ThreadStack(ident, name, current, ()))
-        elif frames is not None and (frame := _FRAME.match(line)):
+            found.append((name, crashed and line.startswith("Current"), []))
+        elif inside and (frame := _FRAME.match(line)):
             number = int(frame[2]) if frame[2].isdigit() else 0
-            frames.append(Frame(frame[1], number, frame[3]))
-            threads[-1] = _with_frames(threads[-1], frames)
+            found[-1][-1].append(Frame(frame[1], number, frame[3]))
         elif not line.startswith("  "):
-            frames = None
+            inside = False
+    threads = (ThreadStack(name, current, tuple(frames)) for name, current, frames in found)
     return tuple(sorted(threads, key=lambda thread: not thread.current))
-
-
-def _is_thread_start(frame: Frame) -> bool:
-    return frame.function in ("_bootstrap", "_bootstrap_inner") and frame.file.endswith("threading.py")
-
-
-def _with_frames(thread: ThreadStack, frames: Sequence[Frame]) -> ThreadStack:
-    return ThreadStack(thread.ident, thread.name, thread.current, tuple(frames))

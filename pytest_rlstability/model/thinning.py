@@ -1,37 +1,38 @@
-"""Samples thinned for the event log: many while things begin, then one a minute, whatever is running.
+"""Which samples are written to the event log: many at the beginning of a test, later one per minute.
 
-A line has some 700 bytes. A week of one a minute is 7 MB, and because the minute is shared by all the workers of a
-run, it stays that for any number of soaks side by side.
+A line has some 700 bytes, so one per minute for a week is 7 MB. All workers of a run share this rate, so that several
+soaks at the same time do not write more.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
-from typing import Any
+
+from pytest_rlstability.model.events import Sample
 
 SHARE = 50
-"""A sample is kept when a fiftieth of the time so far has passed since the last."""
+"""A sample is kept when this part of the time so far, a fiftieth, has passed since the last."""
 SHORTEST = 0.02
 LONGEST = 60.0
 ROOM = 40_000_000
-"""Bytes of samples in the event log of a run."""
+"""How many bytes of samples the event log of a run may have."""
 
 
 class Thinning:
-    """Which of a soak's samples to keep.
+    """Decides for each sample of one test whether it is kept: ever more rarely, but at least one in *longest* seconds
+    times the number of *workers*.
 
     >>> thinning = Thinning(workers=2)
     >>> [second for second in range(100_000) if thinning.keeps(second)][-2:]
     [99850, 99970]
     """
 
-    def __init__(self, workers: int = 1) -> None:
-        self._longest = LONGEST * max(workers, 1)
+    def __init__(self, workers: int = 1, *, longest: float = LONGEST) -> None:
+        self._longest = longest * max(workers, 1)
         self._kept_at: float | None = None
 
     def keeps(self, seconds: float) -> bool:
-        """Whether the sample taken *seconds* after the start is worth a line."""
+        """Whether to keep the sample taken *seconds* after the start."""
         wait = min(max(SHORTEST, seconds / SHARE), self._longest)
         if self._kept_at is not None and seconds - self._kept_at < wait:
             return False
@@ -40,10 +41,10 @@ class Thinning:
 
 
 class SampleBudget:
-    """Which samples the log still takes, so that no number of tests makes it unreadable: all of them until half of
-    the *room* (in bytes) is taken, of each test every second until three quarters are, then every fourth, and so on.
+    """Keeps the samples of all tests in one log below *room* bytes. Until half of it is used all are written, until
+    three quarters are used every second sample of each test, then every fourth, and so on.
 
-    A test's last sample, which says what the samples came to, is always taken.
+    The last sample of a test, which has the judgements, is always written.
     """
 
     def __init__(self, room: int = ROOM) -> None:
@@ -51,9 +52,9 @@ class SampleBudget:
         self._taken = 0
         self._seen: Counter[str] = Counter()
 
-    def admits(self, sample: Mapping[str, Any]) -> bool:
-        self._seen[sample["test"]] += 1
-        return "judged" in sample or self._seen[sample["test"]] % self._stride() == 0
+    def admits(self, sample: Sample) -> bool:
+        self._seen[sample.test] += 1
+        return sample.judged is not None or self._seen[sample.test] % self._stride() == 0
 
     def spend(self, size: int) -> None:
         self._taken += size

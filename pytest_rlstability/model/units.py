@@ -1,14 +1,15 @@
-"""Durations and sizes as people write them: ``250ms``, ``30 s``, ``8h``; ``512``, ``1 KiB``, ``2MB``."""
+"""Durations, sizes and counts as people write them: ``250ms``, ``30 s``, ``8h``; ``1 KiB``, ``2MB``; ``3 tests``."""
 
 from __future__ import annotations
 
 import math
 import re
+from collections.abc import Mapping
 
 _QUANTITY = re.compile(r"\s*([0-9]+(?:\.[0-9]*)?|\.[0-9]+)\s*([A-Za-zµ]*)\s*")
 
 _SECONDS = {
-    "us": 1e-6, "µs": 1e-6, "ms": 1e-3, "s": 1.0, "sec": 1.0, "min": 60.0, "m": 60.0, "h": 3600.0, "d": 86400.0,
+    "": 1.0, "us": 1e-6, "µs": 1e-6, "ms": 1e-3, "s": 1.0, "sec": 1.0, "min": 60.0, "m": 60.0, "h": 3600.0, "d": 86400,
 }  # fmt: skip
 _BYTES = {
     "": 1, "b": 1, "kb": 10**3, "mb": 10**6, "gb": 10**9, "tb": 10**12,
@@ -18,6 +19,9 @@ _BYTES = {
 DURATION_FORM = "a duration such as 250ms, 30s, 10min or 8h"
 SIZE_FORM = "a size such as 512, 1KiB or 2MB"
 
+KEPT_BYTES = 256 * 1024
+"""How much of the head and how much of the tail of one captured stream is kept in a report."""
+
 
 def parse_duration(value: str | float) -> float:
     """Seconds in *value*: a number of seconds, or text such as ``250ms``, ``30 s``, ``10min``, ``8h``.
@@ -25,19 +29,7 @@ def parse_duration(value: str | float) -> float:
     >>> parse_duration("250ms"), parse_duration("10 min"), parse_duration(3)
     (0.25, 600.0, 3.0)
     """
-    if isinstance(value, (int, float)) and not isinstance(value, bool):
-        seconds = float(value)
-    else:
-        number, unit = _split(value, DURATION_FORM)
-        if unit == "":
-            seconds = number
-        elif unit in _SECONDS:
-            seconds = number * _SECONDS[unit]
-        else:
-            raise ValueError(f"{value!r} is not {DURATION_FORM}")
-    if not math.isfinite(seconds) or seconds < 0:
-        raise ValueError(f"{value!r} is not {DURATION_FORM}")
-    return seconds
+    return _quantity(value, (int, float), _SECONDS, DURATION_FORM)
 
 
 def parse_size(value: str | int) -> int:
@@ -46,23 +38,19 @@ def parse_size(value: str | int) -> int:
     >>> parse_size("1 KiB"), parse_size("2MB"), parse_size(512)
     (1024, 2000000, 512)
     """
-    if isinstance(value, int) and not isinstance(value, bool):
-        size = float(value)
-    else:
-        number, unit = _split(value, SIZE_FORM)
-        if unit not in _BYTES:
-            raise ValueError(f"{value!r} is not {SIZE_FORM}")
-        size = number * _BYTES[unit]
-    if size < 0:
-        raise ValueError(f"{value!r} is not {SIZE_FORM}")
-    return int(size)
+    return int(_quantity(value, (int,), _BYTES, SIZE_FORM))
 
 
-def _split(value: object, form: str) -> tuple[float, str]:
-    match = _QUANTITY.fullmatch(value) if isinstance(value, str) else None
-    if match is None:
+def _quantity(value: object, numbers: tuple[type[float], ...], units: Mapping[str, float], form: str) -> float:
+    """*value*, one of *numbers* or text with one of *units*, as a number that is finite and not negative."""
+    number = -1.0
+    if isinstance(value, numbers) and not isinstance(value, bool):
+        number = float(value)
+    elif isinstance(value, str) and (match := _QUANTITY.fullmatch(value)) and match[2].lower() in units:
+        number = float(match[1]) * units[match[2].lower()]
+    if not math.isfinite(number) or number < 0:
         raise ValueError(f"{value!r} is not {form}")
-    return float(match[1]), match[2].lower()
+    return number
 
 
 def format_duration(seconds: float) -> str:
@@ -90,3 +78,12 @@ def format_size(size: float) -> str:
         if size < 1024:
             return f"{sign}{size:.1f} {unit}"
     return f"{sign}{size / 1024:.1f} TiB"
+
+
+def counted(number: int, one: str, many: str = "") -> str:
+    """*number* with its noun.
+
+    >>> counted(1, "test"), counted(1200, "test"), counted(2, "process", "processes")
+    ('1 test', '1,200 tests', '2 processes')
+    """
+    return f"{number:,} {one if number == 1 else many or f'{one}s'}"

@@ -1,28 +1,133 @@
-"""Where in the user's code something was done, cheaply enough to note it on every call."""
+"""Whose code a file is (the user's, a library's, pytest's, ours), and the lines of the user's code in a stack."""
 
 from __future__ import annotations
 
 import os
+import re
 import sys
-import threading
-import weakref
-from collections.abc import Iterator
+import sysconfig
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from enum import StrEnum
+from functools import lru_cache
+from importlib.util import find_spec
 from types import FrameType
 
-_SKIPPED = (
-    os.path.dirname(os.path.abspath(__file__)) + os.sep,
-    os.path.abspath(threading.__file__),
-    os.path.abspath(weakref.__file__),
+
+class Origin(StrEnum):
+    """Whose code it is. *PYTEST* includes the plugins that run tests; *GENERATED* code has no file."""
+
+    USER = "user"
+    LIBRARY = "library"
+    STANDARD_LIBRARY = "standard library"
+    PYTEST = "pytest"
+    OURS = "ours"
+    GENERATED = "generated"
+
+
+_RUNNERS = ("_pytest", "pytest", "pluggy", "xdist", "execnet", "pytest_timeout")
+_PACKAGE = __name__.partition(".")[0]
+_INSTALLED = re.compile(r"(.*/(?:site|dist)-packages/)([^/]*)")
+_WINDOWS = re.compile(r"[A-Za-z]:[\\/]|\\\\")
+_SCRIPT = re.compile(r"/(?:bin|scripts)/(?:pytest|py\.test)(?:\.exe/__main__\.py|-script\.py)?$")
+# The standard library of another interpreter, for stacks from another machine.
+_OTHER_STANDARD_LIBRARY = re.compile(r"/lib(?:64)?/(?:python|pypy)3\.\d+t?/|/python3\d+\.zip/")
+_WINDOWS_STANDARD_LIBRARY = re.compile(
+    r"/python3\d+(?:-\d\d)?/lib/|/python/3\.\d+\.\d+/x\d\d/lib/|conda3?/(?:envs/[^/]+/)?lib/|"
+    r"/pythonsoftwarefoundation\.python\.3[^/]*/lib/"
 )
-_SKIPPED_WRAPPERS = (os.path.join("", "Box2D", "Box2D.py"),)
-_OUTERMOST = f"{os.sep}_pytest{os.sep}"
+
+
+@lru_cache(maxsize=4096)
+def origin(path: str) -> Origin:
+    """Whose code the file at *path* is. It is the user's unless it is known to be something else.
+
+    An editable install is the user's. *path* may be a Windows path or come from another interpreter.
+
+    >>> origin("/game/env.py"), origin("/venv/lib/python3.12/site-packages/torch/__init__.py")
+    (<Origin.USER: 'user'>, <Origin.LIBRARY: 'library'>)
+    >>> origin(r"C:\\Python312\\Lib\\threading.py")
+    <Origin.STANDARD_LIBRARY: 'standard library'>
+    """
+    if path.startswith("<"):
+        return Origin.STANDARD_LIBRARY if path.startswith("<frozen ") else Origin.GENERATED
+    if package_path(path):
+        return Origin.OURS
+    for form in _forms(path):
+        if (found := _origin(form)) is not Origin.USER:
+            return found
+    return Origin.USER
+
+
+@lru_cache(maxsize=4096)
+def package_path(path: str) -> str:
+    """The path inside this package, with ``/``; empty for a file that is not ours.
+
+    >>> package_path(__file__)
+    'model/user_code.py'
+    """
+    for form in _forms(path):
+        for root in _OUR_ROOTS:
+            if form.startswith(root):
+                return form.removeprefix(root)
+        if (installed := _INSTALLED.match(form)) and installed[2] == _PACKAGE:
+            return form[installed.end() + 1 :]
+    return ""
+
+
+def _forms(path: str) -> tuple[str, ...]:
+    """*path* as it is and with links resolved, both with ``/``. A link in site-packages is an editable install."""
+    plain = _plain(path)
+    if not os.path.isabs(path):
+        return (plain,)
+    real = _plain(os.path.realpath(path))
+    installed = _INSTALLED.match(plain)
+    return (real,) if installed and os.path.islink(installed[0]) else (plain, real)
+
+
+def _plain(path: str) -> str:
+    """Windows paths in lower case and with ``/``, so that one comparison serves both systems."""
+    return path.replace("\\", "/").lower() if _WINDOWS.match(path) else path
+
+
+def _origin(path: str) -> Origin:
+    if path.startswith(_RUNNER_ROOTS) or _SCRIPT.search(path):
+        return Origin.PYTEST
+    if installed := _INSTALLED.match(path):
+        return Origin.PYTEST if installed[2].removesuffix(".py") in _RUNNERS else Origin.LIBRARY
+    if path.startswith(_LIBRARY_ROOTS):
+        return Origin.LIBRARY
+    if path.startswith(_STANDARD_ROOTS) or _OTHER_STANDARD_LIBRARY.search(path):
+        return Origin.STANDARD_LIBRARY
+    windows = _WINDOWS.match(path) and _WINDOWS_STANDARD_LIBRARY.search(path)
+    return Origin.STANDARD_LIBRARY if windows else Origin.USER
+
+
+def _roots(directories: Iterable[str]) -> tuple[str, ...]:
+    both = (form for path in directories for form in (os.path.abspath(path), os.path.realpath(path)))
+    return tuple({_plain(path).rstrip("/") + "/": None for path in both})
+
+
+def _directory(module: str) -> list[str]:
+    """The directory of *module*, which may be outside site-packages: a checkout of pytest, for example."""
+    try:
+        spec = find_spec(module)
+    except (ImportError, ValueError):
+        return []
+    return list(spec.submodule_search_locations or ()) if spec else []
+
+
+_OUR_ROOTS = _roots([os.path.dirname(os.path.dirname(__file__))])
+_RUNNER_ROOTS = _roots(directory for name in _RUNNERS for directory in _directory(name))
+_LIBRARY_ROOTS = _roots(sysconfig.get_path(name) for name in ("purelib", "platlib"))
+_STANDARD_ROOTS = _roots(sysconfig.get_path(name) for name in ("stdlib", "platstdlib"))
+_PASSED_THROUGH, _PYTEST = (Origin.OURS, Origin.STANDARD_LIBRARY), Origin.PYTEST
 _DEPTH = 4
 
 
 @dataclass(frozen=True)
 class Site:
-    """The innermost lines of the user's that led to a call, innermost first."""
+    """The lines outside this package and the standard library that led to a call, innermost first."""
 
     lines: tuple[tuple[str, int, str], ...]
 
@@ -42,27 +147,35 @@ def _relative(path: str) -> str:
     return path if relative.startswith("..") else relative
 
 
-def users_frame(frame: FrameType | None) -> FrameType | None:
-    """The innermost frame from *frame* outwards that is neither ours nor a binding's."""
-    while frame is not None and _is_skipped(frame.f_code.co_filename):
+def outwards(frame: FrameType | None) -> Iterator[FrameType]:
+    """*frame* and its callers."""
+    while frame is not None:
+        yield frame
+        frame = frame.f_back
+
+
+def users_frame(frame: FrameType | None, bindings: tuple[str, ...] = ()) -> FrameType | None:
+    """The innermost frame from *frame* outwards that is neither ours nor the standard library's.
+
+    *bindings* are ends of paths: files of a library that are skipped as well.
+    """
+    while frame is not None:
+        path = frame.f_code.co_filename
+        if origin(path) not in _PASSED_THROUGH and not path.endswith(bindings):
+            break
         frame = frame.f_back
     return frame
 
 
-def _is_skipped(path: str) -> bool:
-    return path.startswith(_SKIPPED) or path.endswith(_SKIPPED_WRAPPERS)
-
-
-def users_frames(frame: FrameType | None, depth: int) -> Iterator[FrameType]:
-    """At most *depth* frames of the user's, from *frame* outwards, up to where pytest called in."""
-    frame = users_frame(frame)
-    while frame is not None and depth and _OUTERMOST not in frame.f_code.co_filename:
+def users_frames(frame: FrameType | None, depth: int, bindings: tuple[str, ...] = ()) -> Iterator[FrameType]:
+    """At most *depth* such frames, from *frame* outwards, up to the call from pytest."""
+    while depth and (frame := users_frame(frame, bindings)) and origin(frame.f_code.co_filename) is not _PYTEST:
         yield frame
         depth -= 1
-        frame = users_frame(frame.f_back)
+        frame = frame.f_back
 
 
-def here() -> Site:
-    """The place in the user's code that is being executed by this thread."""
-    frames = users_frames(sys._getframe(1), _DEPTH)
+def here(bindings: tuple[str, ...] = ()) -> Site:
+    """Where in the user's code this thread is; cheap enough for every call."""
+    frames = users_frames(sys._getframe(1), _DEPTH, bindings)
     return Site(tuple((frame.f_code.co_filename, frame.f_lineno, frame.f_code.co_name) for frame in frames))

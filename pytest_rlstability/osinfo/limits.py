@@ -5,100 +5,67 @@ from __future__ import annotations
 import os
 import shutil
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from pytest_rlstability.doctor.files import read_text
-
-_UNLIMITED = 2**60  # version 1 of control groups has no word for it, only a very large number
+from pytest_rlstability.osinfo import linux
+from pytest_rlstability.osinfo.shared_memory import DIRECTORY as SHARED_MEMORY
 
 
 def gather(root: Path) -> dict[str, Any]:
-    groups = read_text(root / "proc/self/cgroup")
     return {
         **_memory(root),
         **_shared_memory(root),
-        "memory_limit": memory_limit(root, groups),
-        "cpu_limit": cpu_limit(root, groups),
+        "memory_limit": memory_limit(root),
+        "cpu_limit": cpu_limit(root),
         "limits": _resource_limits(),
     }
 
 
-def memory_limit(root: Path, groups: str) -> int | None:
+def memory_limit(root: Path = Path("/")) -> int | None:
     """Bytes that the control group of this process may use, the tightest of it and its parents."""
-    found = [
-        int(text)
-        for directory in _group_directories(root, groups, "memory")
-        for name in ("memory.max", "memory.limit_in_bytes")
-        if (text := read_text(directory / name)).isdigit()
-    ]
-    return min((value for value in found if value < _UNLIMITED), default=None)
+    return min((limit for limit, _ in linux.memory_limits(root)), default=None)
 
 
-def cpu_limit(root: Path, groups: str) -> float | None:
+def cpu_limit(root: Path = Path("/")) -> float | None:
     """Processors' worth of time that the control group may use, ``1.5`` for one and a half."""
-    found = []
-    for directory in _group_directories(root, groups, "cpu"):
-        quota, _, period = read_text(directory / "cpu.max").partition(" ")
-        if not quota:
-            quota, period = read_text(directory / "cpu.cfs_quota_us"), read_text(directory / "cpu.cfs_period_us")
-        if quota.isdigit() and period.isdigit() and int(period):
-            found.append(int(quota) / int(period))
-    return min(found, default=None)
+    return min(linux.cpu_limits(root), default=None)
 
 
-def _group_directories(root: Path, groups: str, controller: str) -> Iterator[Path]:
-    """Where the files of *controller* may be, from this process's group up to the root of the hierarchy."""
-    for line in groups.splitlines():
-        _, controllers, path = line.split(":", 2) if line.count(":") >= 2 else ("", "-", "")
-        if controllers == "":
-            top = root / "sys/fs/cgroup"
-        elif controller in controllers.split(","):
-            top = root / "sys/fs/cgroup" / controller
-        else:
-            continue
-        directory = top / path.strip("/")
-        while True:
-            yield directory
-            if directory == top:
-                break
-            directory = directory.parent
+def allowed_processors() -> int:
+    """Processors that the scheduler may run this process on."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def usable_processors() -> int:
+    """Whole processors that this process may keep busy, at least 1: those allowed, within the container's limit."""
+    limit = cpu_limit()
+    return max(1, allowed_processors() if limit is None else min(allowed_processors(), int(limit)))
 
 
 def _memory(root: Path) -> dict[str, int | None]:
-    fields = {}
-    for line in read_text(root / "proc/meminfo").splitlines():
-        name, _, value = line.partition(":")
-        amount = value.split()[:1]
-        if amount and amount[0].isdigit():
-            fields[name] = int(amount[0]) * 1024
+    fields = linux.memory_fields(root)
     if not fields and sys.platform != "linux":
-        import psutil
+        from pytest_rlstability.osinfo import portable
 
-        memory = psutil.virtual_memory()
-        fields = {"MemTotal": memory.total, "MemAvailable": memory.available}
+        fields = portable.memory_fields()
     return {"memory": fields.get("MemTotal"), "memory_available": fields.get("MemAvailable")}
 
 
 def _shared_memory(root: Path) -> dict[str, int | None]:
     try:
-        usage = shutil.disk_usage(root / "dev/shm")
+        usage = shutil.disk_usage(root / SHARED_MEMORY.lstrip("/"))
     except OSError:
         return {"shm_bytes": None, "shm_free": None}
     return {"shm_bytes": usage.total, "shm_free": usage.free}
 
 
 def _resource_limits() -> dict[str, int | None]:
-    """The soft limits, None where there is none."""
+    """The soft limits by name; None means unlimited."""
     if os.name == "nt":
         return {}
     import resource
 
-    limits = {}
-    for name in ("stack", "nofile", "nproc", "memlock", "core", "as"):
-        kind = getattr(resource, f"RLIMIT_{name.upper()}", None)
-        if kind is not None:
-            soft, _ = resource.getrlimit(kind)
-            limits[name] = None if soft == resource.RLIM_INFINITY else soft
-    return limits
+    kinds = ((name, f"RLIMIT_{name.upper()}") for name in ("stack", "nofile", "nproc", "memlock", "core", "as"))
+    soft = {name: resource.getrlimit(getattr(resource, kind))[0] for name, kind in kinds if hasattr(resource, kind)}
+    return {name: None if limit == resource.RLIM_INFINITY else limit for name, limit in soft.items()}

@@ -1,86 +1,38 @@
-"""The few things asked of the kernel that Python has no word for. Each is a no-op where it does not exist."""
+"""Reads /proc and the files of control groups. No other module of the package does.
+
+For a process that has ended or belongs to another user, answers are empty: ``None``, ``[]``, ``b""`` or ``"?"``.
+``portable`` has what other systems offer.
+"""
 
 from __future__ import annotations
 
-import ctypes
 import os
-import signal
-import sys
+import re
 from collections.abc import Iterator
+from io import FileIO
+from pathlib import Path
 
-_PR_SET_PDEATHSIG = 1
-_PR_SET_CHILD_SUBREAPER = 36
-_PR_SET_PTRACER = 0x59616D61
-_PR_SET_PTRACER_ANY = ctypes.c_ulong(-1)
+from pytest_rlstability.osinfo import UnavailableError, require_directory
+from pytest_rlstability.osinfo.proc_records import MappedRegion, Stat, Status
 
-FATAL_SIGNALS = tuple(
-    getattr(signal, name) for name in ("SIGSEGV", "SIGABRT", "SIGBUS", "SIGFPE", "SIGILL") if hasattr(signal, name)
-)
+PAGE = os.sysconf("SC_PAGE_SIZE") if hasattr(os, "sysconf") else 4096
+GONE = "?"
+"""The target of a descriptor that cannot be read."""
+OWN_DESCRIPTORS = "/proc/self/fd"
 
-_libc = ctypes.CDLL(None) if sys.platform == "linux" else None
+_ROOT = Path("/")
+_NO_LIMIT = 2**60
+"""Version 1 of control groups writes a number above this for "no limit"."""
 
-
-def die_with_parent() -> None:
-    """Have this process killed when the one that started it ends."""
-    if _libc is not None:
-        _libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
-
-
-def adopt_orphans() -> None:
-    """Become the parent of every descendant whose own parent dies."""
-    if _libc is not None:
-        _libc.prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+Pid = int | str
+"""The number of a process, or ``"self"``."""
 
 
-def allow_tracing() -> None:
-    """Let any process of this user attach, so that a debugger started beside us may read the stacks."""
-    if _libc is not None:
-        _libc.prctl(_PR_SET_PTRACER, _PR_SET_PTRACER_ANY, 0, 0, 0)
-
-
-def hold_on_fatal_signals() -> None:
-    """Make libc's ``pause`` the handler of the fatal signals.
-
-    With faulthandler enabled afterwards, a crashing thread dumps the Python stacks, re-raises, and parks at
-    the very instruction that failed, where a debugger can still read its native stack.
-    """
-    if _libc is not None:
-        pause = ctypes.cast(_libc.pause, ctypes.c_void_p)
-        for number in FATAL_SIGNALS:
-            _set_handler(number, pause)
-
-
-def default_fatal_signals() -> None:
-    """Let the fatal signals kill again."""
-    if _libc is not None:
-        for number in FATAL_SIGNALS:
-            _set_handler(number, None)
-
-
-def _set_handler(number: int, handler: ctypes.c_void_p | None) -> None:
-    assert _libc is not None
-    _libc.signal.argtypes = (ctypes.c_int, ctypes.c_void_p)
-    _libc.signal.restype = ctypes.c_void_p
-    _libc.signal(number, handler)
-
-
-def children_of(pid: int) -> list[int]:
-    """The direct children of a process, whichever of its threads started them, zombies included."""
-    try:
-        threads = os.listdir(f"/proc/{pid}/task")
-    except OSError:
-        return [] if sys.platform == "linux" else _children_by_psutil(pid)
-    found: list[int] = []
-    for thread in threads:
-        try:
-            found += map(int, read_small(f"/proc/{pid}/task/{thread}/children").split())
-        except OSError:
-            continue
-    return found
+# Files
 
 
 def read_small(path: str) -> bytes:
-    """A file of /proc that is read as a whole: in half the time that ``open`` takes."""
+    """At most 64 KiB of a file, in half the time that ``open`` takes."""
     descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
         return os.read(descriptor, 1 << 16)
@@ -88,37 +40,245 @@ def read_small(path: str) -> bytes:
         os.close(descriptor)
 
 
-def _children_by_psutil(pid: int) -> list[int]:
-    import psutil
-
+def _small(pid: Pid, thread: int | None, name: str) -> bytes | None:
+    """A small file about a process, or about one thread of it."""
     try:
-        return [child.pid for child in psutil.Process(pid).children()]
-    except psutil.Error:
+        return read_small(f"/proc/{pid}/{name}" if thread is None else f"/proc/{pid}/task/{thread}/{name}")
+    except OSError:
+        return None
+
+
+def _read(path: str) -> bytes:
+    try:
+        with open(path, "rb", buffering=0) as file:
+            return file.readall()
+    except OSError:
+        return b""
+
+
+def _names(directory: str) -> list[str]:
+    try:
+        return os.listdir(directory)
+    except OSError:
         return []
 
 
-def descendants_of(pid: int) -> Iterator[int]:
-    """Every process below *pid*, nearest first, as far as it can be seen now."""
-    waiting = children_of(pid)
-    while waiting:
-        child = waiting.pop(0)
-        yield child
-        waiting += children_of(child)
+def machine_text(name: str, root: Path = _ROOT) -> str:
+    """A file in ``/proc`` about the whole machine: ``machine_text("meminfo")``. Tests give another *root*."""
+    return _text(root / "proc" / name)
+
+
+def _text(path: Path) -> str:
+    try:
+        return path.read_text(errors="replace").strip()
+    except OSError:
+        return ""
+
+
+class AddressSpace:
+    """The size of this process's address space. Its file is kept open, so that one system call reads it."""
+
+    def __init__(self) -> None:
+        try:
+            self._descriptor = os.open("/proc/self/statm", os.O_RDONLY | os.O_CLOEXEC)
+        except OSError as error:
+            raise UnavailableError(f"cannot read /proc/self/statm: {error.strerror}") from None
+
+    def pages(self) -> bytes:
+        """The number of pages as the kernel writes it, to be compared with the one before."""
+        return os.pread(self._descriptor, 4096, 0).partition(b" ")[0]
+
+    def close(self) -> None:
+        os.close(self._descriptor)
+
+
+# Processes
+
+
+def require_proc() -> None:
+    """Raise ``UnavailableError`` where /proc is not mounted."""
+    require_directory(OWN_DESCRIPTORS)
+
+
+def pids() -> list[int]:
+    """Every process there is."""
+    return [int(name) for name in _names("/proc") if name.isdigit()]
+
+
+def children_of(pid: int) -> list[int]:
+    """The direct children of a process, whichever of its threads started them, zombies included."""
+    return [int(child) for thread in threads_of(pid) for child in (_small(pid, thread, "children") or b"").split()]
 
 
 def command_of(pid: int) -> str:
-    """The command line of a process; empty when it has ended or is about to."""
-    try:
-        with open(f"/proc/{pid}/cmdline", "rb") as file:
-            words = file.read().split(b"\0")
-    except OSError:
-        return "" if sys.platform == "linux" else f"process {pid}"
+    """The command line of a process; a zombie has none."""
+    words = _read(f"/proc/{pid}/cmdline").split(b"\0")
     return " ".join(word.decode(errors="replace") for word in words if word)
 
 
-def signal_name(number: int) -> str:
-    """``SIGSEGV`` for 11; ``signal 62`` for one without a name."""
+def name_of(pid: int) -> str:
+    """The name of a process's program, at most 15 characters; a zombie still has it."""
+    return _read(f"/proc/{pid}/comm").decode(errors="replace").strip()
+
+
+def has_variable(pid: int, variable: str) -> bool:
+    """Whether a process was started with *variable*, ``NAME=value``, in its environment."""
+    return variable.encode() in _read(f"/proc/{pid}/environ").split(b"\0")
+
+
+def has_timers(pid: int) -> bool | None:
+    """Whether a process has POSIX timers; None if that cannot be read."""
+    text = _small(pid, None, "timers")
+    return None if text is None else bool(text.strip())
+
+
+def stat(pid: int, thread: int | None = None) -> Stat | None:
+    text = _small(pid, thread, "stat")
+    return None if text is None else Stat(text)
+
+
+def status(pid: Pid, thread: int | None = None) -> Status | None:
+    text = _small(pid, thread, "status")
+    return None if text is None else Status(text)
+
+
+def touched_and_mapped(pid: int) -> tuple[int, int] | None:
+    """Bytes of private memory that a process has touched, and bytes of data that it has mapped."""
+    fields = _read(f"/proc/{pid}/statm").split()
+    return ((int(fields[1]) - int(fields[2])) * PAGE, int(fields[5]) * PAGE) if len(fields) >= 6 else None
+
+
+# Threads
+
+
+def threads_of(pid: int) -> list[int]:
+    return list(map(int, _names(f"/proc/{pid}/task")))
+
+
+def own_threads() -> list[str]:
+    """The threads of this process, native ones included; as text, because this is called often."""
+    return _names("/proc/self/task")
+
+
+def schedule(pid: int, thread: int | None = None) -> bytes:
+    """Nanoseconds on a processor, nanoseconds ready but waiting for one, and turns; empty if the kernel counts none."""
+    text = _small(pid, thread, "schedstat") or b""
+    return b"" if text.startswith(b"0 0 0") else text
+
+
+def system_call(pid: int, thread: int) -> list[int] | None:
+    """The number of the system call that a thread is in and its arguments; empty when it computes."""
+    text = _small(pid, thread, "syscall")
+    if text is None:
+        return None
+    words = text.split()
+    return [int(words[0]), *(int(word, 16) for word in words[1:7])] if words and words[0].isdigit() else []
+
+
+# Descriptors
+
+
+def descriptors_of(pid: int) -> list[int]:
+    return list(map(int, _names(f"/proc/{pid}/fd")))
+
+
+def descriptor_path(pid: Pid, descriptor: int) -> str:
+    """A path by which the open file of a process can be opened again."""
+    return f"/proc/{pid}/fd/{descriptor}"
+
+
+def descriptor_target(pid: Pid, descriptor: int) -> str:
+    """``pipe:[123]``, ``socket:[456]``, a path; ``?`` when it cannot be read."""
     try:
-        return signal.Signals(number).name
-    except ValueError:
-        return f"signal {number}"
+        return os.readlink(descriptor_path(pid, descriptor))
+    except OSError:
+        return GONE
+
+
+def links_of(pid: int) -> list[str]:
+    """The target of each descriptor of a process."""
+    return [descriptor_target(pid, descriptor) for descriptor in descriptors_of(pid)]
+
+
+def watched_by(pid: int, epoll: int) -> list[int]:
+    """The descriptors that an epoll instance watches."""
+    text = _read(f"/proc/{pid}/fdinfo/{epoll}")
+    return [int(number) for number in re.findall(rb"^tfd:\s*(\d+)", text, re.MULTILINE)]
+
+
+def lock_holders(pid: int, descriptor: int) -> list[int]:
+    """The processes that hold a lock on the file that *descriptor* of *pid* has open."""
+    try:
+        file = os.stat(descriptor_path(pid, descriptor))
+    except OSError:
+        return []
+    name = f"{os.major(file.st_dev):02x}:{os.minor(file.st_dev):02x}:{file.st_ino}"
+    lines = (line.split() for line in machine_text("locks").splitlines())
+    return [int(fields[4]) for fields in lines if fields[1] != "->" and fields[5] == name and fields[4] != "-1"]
+
+
+def unix_sockets(prefix: str) -> Iterator[tuple[int, str]]:
+    """Inode and path of each Unix socket whose path has *prefix* in it."""
+    for line in machine_text("net/unix").splitlines():
+        fields = line.split(maxsplit=7)
+        if prefix in line and len(fields) == 8:
+            yield int(fields[6]), fields[7]
+
+
+# Mappings
+
+
+def mappings(pid: Pid = "self", having: bytes = b"") -> Iterator[MappedRegion]:
+    """The mappings of a process, or those whose line has *having* in it."""
+    return (MappedRegion(line) for line in _read(f"/proc/{pid}/maps").splitlines() if having in line)
+
+
+def open_page_map() -> FileIO:
+    """A file with eight bytes per page of this process: whether it is in memory, and whether it is shared."""
+    return FileIO("/proc/self/pagemap")
+
+
+# The machine and the control groups of this process
+
+
+def memory_fields(root: Path = _ROOT) -> dict[str, int]:
+    """``meminfo`` in bytes: ``MemTotal``, ``MemAvailable`` and others."""
+    found = re.findall(r"^(.+?):\s*(\d+)", machine_text("meminfo", root), re.MULTILINE)
+    return {name: int(amount) * 1024 for name, amount in found}
+
+
+def kernel_kills() -> int:
+    """How many processes the kernel has killed for memory since boot, as far as this process can see."""
+    of_group = next((text for group in _groups("memory", _ROOT) if (text := _text(group / "memory.events"))), "")
+    texts = (machine_text("vmstat"), of_group)
+    return sum(int(number) for text in texts for number in re.findall(r"^oom_kill (\d+)", text, re.MULTILINE))
+
+
+def memory_limits(root: Path = _ROOT) -> Iterator[tuple[int, int | None]]:
+    """Limit and use in bytes of each control group around this process that has a limit."""
+    files = (("memory.max", "memory.current"), ("memory.limit_in_bytes", "memory.usage_in_bytes"))
+    for directory in _groups("memory", root):
+        for limit_name, used_name in files:
+            limit, used = _text(directory / limit_name), _text(directory / used_name)
+            if limit.isdigit() and int(limit) < _NO_LIMIT:
+                yield int(limit), int(used) if used.isdigit() else None
+
+
+def cpu_limits(root: Path = _ROOT) -> Iterator[float]:
+    """Processors' worth of time that each control group around this process may use, where it has a limit."""
+    for directory in _groups("cpu", root):
+        quota, _, period = _text(directory / "cpu.max").partition(" ")
+        if not quota:
+            quota, period = _text(directory / "cpu.cfs_quota_us"), _text(directory / "cpu.cfs_period_us")
+        if quota.isdigit() and period.isdigit() and int(period):
+            yield int(quota) / int(period)
+
+
+def _groups(controller: str, root: Path) -> Iterator[Path]:
+    """Where the files of *controller* may be, from this process's group up to the root of the hierarchy."""
+    for line in machine_text("self/cgroup", root).splitlines():
+        _, controllers, path = line.split(":", 2) if line.count(":") >= 2 else ("", "-", "")
+        if controllers == "" or controller in controllers.split(","):
+            top = root / "sys/fs/cgroup" / (controllers and controller)
+            directory = top / path.strip("/")
+            yield from (group for group in (directory, *directory.parents) if group.is_relative_to(top))

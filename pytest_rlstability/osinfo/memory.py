@@ -1,54 +1,57 @@
-"""How much memory a test may still take: up to its own limit, its container's, or the machine's."""
+"""How much memory a process tree uses, and how much its limit, its container or the machine has left."""
 
 from __future__ import annotations
 
+import contextlib
+import os
+import sys
 from pathlib import Path
 
-CONTROL_GROUPS = Path("/sys/fs/cgroup")
+from pytest_rlstability.osinfo import linux
+from pytest_rlstability.osinfo.processes import descendants_of
+
+
+def resident_memory(pid: int) -> int:
+    """Resident memory of a process and its descendants in bytes, without files; shared memory counts once."""
+    parts = [_own_and_shared(member) for member in (pid, *descendants_of(pid))]
+    return sum(own for own, _ in parts) + max(shared for _, shared in parts)
+
+
+def _own_and_shared(pid: int) -> tuple[int, int]:
+    if sys.platform != "linux":
+        from pytest_rlstability.osinfo import portable
+
+        return portable.resident_memory(pid), 0
+    status = linux.status(pid)
+    return (0, 0) if status is None else (status.size(b"RssAnon"), status.size(b"RssShmem"))
 
 
 def memory_room(limit: int | None = None) -> float:
     """Bytes left below *limit* (``rl_isolated(memory=...)``) for this process tree, or else on this machine."""
+    if limit is not None:
+        return max(0.0, limit - resident_memory(os.getpid()))
     import psutil
 
-    if limit is not None:
-        from pytest_rlstability.isolation.watch import resident_memory
-
-        return max(0.0, limit - resident_memory(psutil.Process().pid))
     free = float(psutil.virtual_memory().available)
-    within = container_room(CONTROL_GROUPS, Path("/proc/self/cgroup"))
+    within = container_room()
     return free if within is None else min(free, within)
 
 
-def container_room(root: Path, membership: Path) -> float | None:
-    """Bytes left in the control group of this process or one around it, the fullest of them; None without a limit."""
-    try:
-        groups = [line.split(":", 2) for line in membership.read_text().splitlines()]
-    except OSError:
-        return None
-    rooms = []
-    for number, controllers, path in groups:
-        if number == "0":
-            rooms += _rooms(root, path, "memory.max", "memory.current")
-        elif "memory" in controllers.split(","):
-            rooms += _rooms(root / "memory", path, "memory.limit_in_bytes", "memory.usage_in_bytes")
+def memory_to_spare() -> float:
+    """A quarter of the bytes that this process may still take, by the machine's memory and its own limit."""
+    import psutil
+
+    spare = float(psutil.virtual_memory().available)
+    with contextlib.suppress(ImportError, ValueError, OSError):
+        import resource
+
+        limit, _ = resource.getrlimit(resource.RLIMIT_AS)
+        if limit != resource.RLIM_INFINITY:
+            spare = min(spare, limit - psutil.Process().memory_info().vms)
+    return max(spare / 4, 2.0**24)
+
+
+def container_room(root: Path = Path("/")) -> float | None:
+    """Bytes left in the fullest control group around this process; None without a limit."""
+    rooms = (max(0.0, limit - used) for limit, used in linux.memory_limits(root) if used is not None)
     return min(rooms, default=None)
-
-
-def _rooms(root: Path, path: str, limit_name: str, used_name: str) -> list[float]:
-    directory = root / path.strip("/")
-    rooms = []
-    for group in (directory, *directory.parents):
-        limit, used = _number(group / limit_name), _number(group / used_name)
-        if limit is not None and used is not None and limit < 1 << 60:  # version 1 writes no limit as a huge one
-            rooms.append(max(0.0, limit - used))
-        if group == root:
-            break
-    return rooms
-
-
-def _number(path: Path) -> float | None:
-    try:
-        return float(path.read_text())
-    except (OSError, ValueError):  # "max": no limit
-        return None

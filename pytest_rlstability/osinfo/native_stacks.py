@@ -1,4 +1,4 @@
-"""The native stack of a process that is held at its crash or stuck: by pystack, else gdb, else a word why not."""
+"""The native stack of a process that is held at its crash or stuck: by pystack, else gdb, else a reason why not."""
 
 from __future__ import annotations
 
@@ -7,15 +7,17 @@ import shutil
 import subprocess
 import sys
 import sysconfig
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
+
+from pytest_rlstability.model.user_code import Origin, origin
 
 _LIMIT = 20.0
 _KEPT_FRAMES = 14
 _KEPT_THREADS = 12
 
-# Between the crash and the debugger: the signal's way through libc to where we hold the thread.
+# The frames of a signal handler. What is newer holds the thread; what is older crashed.
 _HANDLER = ("__restore_rt", "<signal handler called>")
 _INTERPRETER = re.compile(
     r"_?Py(?:Eval|Object|Function|Vectorcall|Run|_|Main|CFunction|Import|Number)|pymain|run_(?:mod|eval)|pyrun|cfunction_|"
@@ -45,7 +47,7 @@ class NativeThread:
 
 def native_stack(pid: int, mode: str = "auto") -> str:
     """The native stacks of a live process, newest frame first; of a crashed one only the thread that crashed.
-    Where there is none to be had, a line in parentheses says why.
+    If there is none, a line in parentheses says why.
 
     >>> native_stack(1, "off")
     '(off)'
@@ -61,7 +63,7 @@ def native_stack(pid: int, mode: str = "auto") -> str:
             reasons.append(f"{name} is not installed")
             continue
         output, complaint = _run([program, *arguments, str(pid)])
-        threads = list(parse(output))
+        threads = parse(output)
         if any(thread.frames for thread in threads):
             shown = [thread for thread in threads if thread.crashed] or threads[:_KEPT_THREADS]
             return "\n".join([*(thread.render() for thread in shown), f"(by {name})"])
@@ -76,7 +78,7 @@ def find_tool(name: str) -> str | None:
 
 
 def _run(command: list[str]) -> tuple[str, str]:
-    """What a tool printed, and what it had to complain of."""
+    """What a tool printed, and its error message."""
     try:
         result = subprocess.run(
             command, capture_output=True, timeout=_LIMIT, text=True, errors="replace", stdin=subprocess.DEVNULL
@@ -93,54 +95,54 @@ def _run(command: list[str]) -> tuple[str, str]:
 
 
 def _is_pytest(frame: str) -> bool:
-    return frame.endswith("[Python]") and any(part in frame for part in ("/_pytest/", "/pluggy/"))
+    """Whether it is a line such as ``call at /lib/pluggy/_hooks.py:12 [Python]`` in pytest's code."""
+    place = frame.removesuffix(" [Python]").rpartition(" at ")[2]
+    return frame.endswith(" [Python]") and origin(place.rpartition(":")[0]) is Origin.PYTEST
+
+
+def _parse(text: str, heading: str, read_frame: Callable[[str], str | None]) -> list[NativeThread]:
+    """The threads of a tool's output. *heading* matches the line that begins one: its number and its name."""
+    threads: list[NativeThread] = []
+    for line in text.splitlines():
+        if head := re.match(heading, line):
+            threads.append(NativeThread(f"thread {head[1]} ({head[2] or '?'})"))
+        elif threads and (frame := read_frame(line)):
+            threads[-1].frames.append(frame)
+    return threads
 
 
 _PYSTACK_FRAME = re.compile(r'^ +\((C|Python)\) File "(.*)", line (\d+), in (.*?)(?: \(inlined\))?(?: \(([^()]*)\))?$')
 
 
-def _parse_pystack(text: str) -> Iterator[NativeThread]:
-    """Its traces run from the oldest frame to the newest."""
-    thread: NativeThread | None = None
-    for line in text.splitlines():
-        if head := re.match(r"Traceback for thread (\d+) \((.*?)\)", line):
-            if thread is not None:
-                yield thread
-            thread = NativeThread(f"thread {head[1]} ({head[2]})")
-        elif thread is not None and (frame := _PYSTACK_FRAME.match(line)):
-            language, file, number, function, library = frame.groups()
-            place = f"{file}:{number}" if language == "Python" or "?" not in file else Path(library or "?").name
-            thread.frames.insert(0, f"{function} at {place}" + (" [Python]" if language == "Python" else ""))
-    if thread is not None:
-        yield thread
+def _parse_pystack(text: str) -> list[NativeThread]:
+    threads = _parse(text, r"Traceback for thread (\d+) \((.*?)\)", _pystack_frame)
+    for thread in threads:
+        thread.frames.reverse()  # pystack writes the oldest frame first
+    return threads
 
 
-_GDB_FRAME = re.compile(r"^#\d+ +(?:0x[0-9a-f]+ in )?(.*)$")
+def _pystack_frame(line: str) -> str | None:
+    if not (frame := _PYSTACK_FRAME.match(line)):
+        return None
+    language, file, number, function, library = frame.groups()
+    place = f"{file}:{number}" if language == "Python" or "?" not in file else Path(library or "?").name
+    return f"{function} at {place}" + (" [Python]" if language == "Python" else "")
 
 
-def _parse_gdb(text: str) -> Iterator[NativeThread]:
-    thread: NativeThread | None = None
-    for line in text.splitlines():
-        if head := re.match(r'Thread \d+ \(.*?\(?LWP (\d+)\)?(?: "(.*)")?', line):
-            if thread is not None:
-                yield thread
-            thread = NativeThread(f"thread {head[1]} ({head[2] or '?'})")
-        elif thread is not None and (frame := _GDB_FRAME.match(line)):
-            thread.frames.append(_without_arguments(frame[1]))
-    if thread is not None:
-        yield thread
+def _parse_gdb(text: str) -> list[NativeThread]:
+    return _parse(text, r'Thread \d+ \(.*?\(?LWP (\d+)\)?(?: "(.*)")?', _gdb_frame)
 
 
-def _without_arguments(frame: str) -> str:
-    """``step at env.cpp:40`` for gdb's ``step (this=0x0, n=3) at env.cpp:40``."""
-    function, _, rest = frame.partition(" (")
+def _gdb_frame(line: str) -> str | None:
+    """``step at env.cpp:40`` for gdb's ``#1  0x7f in step (this=0x0, n=3) at env.cpp:40``."""
+    if not (frame := re.match(r"#\d+ +(?:0x[0-9a-f]+ in )?(.*)$", line)):
+        return None
+    function, _, rest = frame[1].partition(" (")
     place = re.search(r"\) (?:at (.*)|from .*?([^/]*))$", rest)
-    if place is None:
-        return function
-    return f"{function} at {place[1] or place[2]}"
+    return function if place is None else f"{function} at {place[1] or place[2]}"
 
 
-_TOOLS: dict[str, tuple[list[str], Callable[[str], Iterator[NativeThread]]]] = {
+_TOOLS: dict[str, tuple[list[str], Callable[[str], list[NativeThread]]]] = {
     "pystack": (["remote", "--native"], _parse_pystack),
     "gdb": (["-nx", "-batch", "-ex", "set pagination off", "-ex", "thread apply all bt 60", "-p"], _parse_gdb),
 }

@@ -1,24 +1,27 @@
-"""What a waiting thread waits for, in words: the other end of its pipe or socket, and what that one is doing."""
+"""Describes what a thread waits for: the other end of its pipe or socket, and what the process there is doing."""
 
 from __future__ import annotations
 
-import os
-import re
 import socket
 import struct
 import sys
 from collections.abc import Iterable
+from typing import Any
 
-from pytest_rlstability.evidence.processes import ThreadState, TreeState, descriptor_target, look_at_process
-from pytest_rlstability.isolation.kernel import command_of
-from pytest_rlstability.signals.proc import links_of
+from pytest_rlstability.osinfo.linux import descriptor_target, links_of, lock_holders, pids, watched_by
+from pytest_rlstability.osinfo.processes import process_name
+from pytest_rlstability.osinfo.threads import ThreadState, TreeState, look_at_process
 
-_SLEEPS = ("nanosleep", "clock_nanosleep")
 _MULTIPLEXERS = ("poll", "ppoll", "select", "pselect6", "epoll_wait", "epoll_pwait", "epoll_pwait2")
 _FILE_LOCKS = ("flock", "fcntl")
-_OPENS = ("open", "openat")
+_DOING = {
+    "": "computes",
+    "?": "is in a state that cannot be read",
+    **dict.fromkeys(("wait4", "waitid"), "waits for a child process to end"),
+    **dict.fromkeys(("nanosleep", "clock_nanosleep"), "sleeps"),
+    **dict.fromkeys(("open", "openat"), "is blocked opening a FIFO: no process has opened its other end"),
+}
 _STOPPED = "is stopped by a signal"
-_COMMAND_LENGTH = 60
 _MOST_HOLDERS = 3
 
 
@@ -38,7 +41,7 @@ def describe_wait(thread: ThreadState, tree: Iterable[int]) -> str:
 
 def waits_outside(tree: TreeState, main: int) -> bool:
     """Whether the thread *main* waits for a child, or for a pipe or socket whose other end its own process does not
-    hold: no other thread of it can end that."""
+    hold. No other thread of the process can end such a wait."""
     thread = next((thread for thread in tree.threads if thread.thread == main), None)
     if thread is None:
         return False
@@ -58,50 +61,32 @@ def waits_outside(tree: TreeState, main: int) -> bool:
 
 def _is_connected_outside(pid: int, descriptor: int) -> bool:
     """Whether an internet socket's peer is not a socket of the same process."""
-    import psutil
-
-    try:
-        connections = psutil.Process(pid).net_connections(kind="inet")
-    except psutil.Error:
-        return False
+    connections = _connections_of(pid)
     peers = [connection.raddr for connection in connections if connection.fd == descriptor and connection.raddr]
     return bool(peers) and all(connection.laddr != peers[0] for connection in connections)
 
 
 def _doing(thread: ThreadState) -> str:
-    """The same without a look at the other end."""
+    """What a thread does, without a look at the other end."""
     if thread.state in ("T", "t"):
         return _STOPPED
-    if thread.call == "":
-        return "computes"
-    if thread.call == "?":
-        return "does what cannot be seen"
-    if thread.call.startswith("futex"):
-        return "waits for a lock" + ("" if thread.endless else ", with a timeout")
-    if thread.call in ("wait4", "waitid"):
-        return "waits for a child process to end"
-    if thread.call in _SLEEPS:
-        return "sleeps"
-    if thread.call in _OPENS:
-        return "opens a file that does not open: a named pipe, and nobody has opened its other end"
-    if thread.call in _MULTIPLEXERS:
-        return "waits for input or output" + ("" if thread.endless else ", with a timeout")
+    if thread.call in _DOING:
+        return _DOING[thread.call]
+    if thread.call.startswith("futex") or thread.call in _MULTIPLEXERS:
+        awaited = "input or output" if thread.call in _MULTIPLEXERS else "a lock"
+        return f"waits for {awaited}{'' if thread.endless else ', with a timeout'}"
     if thread.descriptor is not None:
         return f"is in {thread.call} on {descriptor_target(thread.pid, thread.descriptor)}"
     return f"is in {thread.call}"
 
 
 def _watched(thread: ThreadState, tree: Iterable[int]) -> str:
-    """What an epoll instance waits for; poll and select keep theirs in the process's memory."""
+    """What an epoll instance waits for. The descriptors of poll and select cannot be seen from outside."""
     if thread.descriptor is None:
         return ""
-    try:
-        with open(f"/proc/{thread.pid}/fdinfo/{thread.descriptor}") as file:
-            descriptors = [int(number) for number in re.findall(r"^tfd:\s*(\d+)", file.read(), re.MULTILINE)]
-    except OSError:
-        return ""
-    targets = [(number, descriptor_target(thread.pid, number)) for number in descriptors]
-    parts = [f"{target}{_other_end(thread.pid, number, target, tree)}" for number, target in targets[:3]]
+    watched = watched_by(thread.pid, thread.descriptor)[:_MOST_HOLDERS]
+    targets = [(number, descriptor_target(thread.pid, number)) for number in watched]
+    parts = [f"{target}{_other_end(thread.pid, number, target, tree)}" for number, target in targets]
     return f" on {'; '.join(parts)}" if parts else ""
 
 
@@ -115,46 +100,23 @@ def _other_end(pid: int, descriptor: int, target: str, tree: Iterable[int]) -> s
 
 
 def _lock_holder(pid: int, descriptor: int, tree: Iterable[int]) -> str:
-    """Who has the lock on a file: the kernel lists them by the file's device and inode."""
-    try:
-        file = os.stat(f"/proc/{pid}/fd/{descriptor}")
-        with open("/proc/locks") as locks:
-            lines = [line.split() for line in locks]
-    except OSError:
-        return ""
-    name = f"{os.major(file.st_dev):02x}:{os.minor(file.st_dev):02x}:{file.st_ino}"
-    holders = [int(fields[4]) for fields in lines if fields[1] != "->" and fields[5] == name and fields[4] != "-1"]
-    words = [f"{process_name(holder, next(iter(tree), None))}, which {_what(holder)}" for holder in holders]
+    test = next(iter(tree), None)
+    words = [f"{process_name(holder, test)}, which {_what(holder)}" for holder in lock_holders(pid, descriptor)]
     return f", held by {' and '.join(words[:_MOST_HOLDERS])}" if words else ""
 
 
 def _holders(pid: int, target: str, tree: Iterable[int]) -> str:
-    """Who has the other end: those of the test that do (a fork inherits it), a stopped one first, else any."""
+    """Who holds the other end: processes of the test, stopped ones first; else any other process."""
     members = list(tree)
     holders = [other for other in members if other != pid and target in links_of(other)]
     if not holders and target in links_of(pid):
         return ", whose other end only this process holds"
-    holders = holders or [other for other in _all_processes() if other != pid and target in links_of(other)][:1]
+    holders = holders or [other for other in pids() if other != pid and target in links_of(other)][:1]
     if not holders:
-        return ", whose other end nobody holds"
-    words = sorted((f"{process_name(other, members[0])}, which {_what(other)}" for other in holders), key=_unstopped)
+        return ", whose other end no process holds"
+    words = [f"{process_name(other, members[0])}, which {_what(other)}" for other in holders]
+    words.sort(key=lambda text: not text.endswith(_STOPPED))
     return f", at whose other end is {' and '.join(words[:_MOST_HOLDERS])}"
-
-
-def _unstopped(words: str) -> bool:
-    return not words.endswith(_STOPPED)
-
-
-def process_name(pid: int, test: int | None) -> str:
-    """``pid 7 (python env.py)``; a fork of the test's process has its command line, and none of its own."""
-    command = command_of(pid)
-    if test is not None and command and command == command_of(test):
-        return f"pid {pid} (the test itself)" if pid == test else f"pid {pid} (forked from the test)"
-    return f"pid {pid} ({command[:_COMMAND_LENGTH] or 'ended'})"
-
-
-def _all_processes() -> list[int]:
-    return [int(name) for name in os.listdir("/proc") if name.isdigit()] if sys.platform == "linux" else []
 
 
 def _what(pid: int) -> str:
@@ -163,7 +125,7 @@ def _what(pid: int) -> str:
 
 
 def unix_peer(inode: int) -> int | None:
-    """The inode of the socket a Unix socket is connected to; not in /proc, but the kernel tells who asks."""
+    """The inode of the socket that a Unix socket is connected to. No file lists it, but netlink does."""
     if sys.platform != "linux":
         return None
     sock_diag_by_family, request_flag, show_peer, peer_attribute = 20, 1, 4, 2
@@ -187,14 +149,18 @@ def unix_peer(inode: int) -> int | None:
     return None
 
 
-def _internet_peer(pid: int, descriptor: int) -> str:
+def _connections_of(pid: int) -> list[Any]:
+    """The internet connections of a process, as psutil gives them."""
     import psutil
 
     try:
-        connections = psutil.Process(pid).net_connections(kind="inet")
+        return list(psutil.Process(pid).net_connections(kind="inet"))
     except psutil.Error:
-        return ""
-    for connection in connections:
+        return []
+
+
+def _internet_peer(pid: int, descriptor: int) -> str:
+    for connection in _connections_of(pid):
         if connection.fd == descriptor:
             if not connection.raddr:
                 return f" (listening on {connection.laddr.ip}:{connection.laddr.port})" if connection.laddr else ""
@@ -204,15 +170,14 @@ def _internet_peer(pid: int, descriptor: int) -> str:
 
 
 def _owner_of(pid: int, port: int) -> str:
-    """The process of this machine that serves that address."""
+    """The process of this machine that serves *port*."""
     import psutil
 
     try:
-        owners = {
-            one.pid for one in psutil.net_connections(kind="inet") if one.laddr and one.laddr.port == port and one.pid
-        }
+        connections = psutil.net_connections(kind="inet")
     except psutil.Error:
         return ""
+    owners = {one.pid for one in connections if one.laddr and one.laddr.port == port and one.pid}
     if not owners:
         return ""
     owner = next((other for other in owners if other != pid), pid)

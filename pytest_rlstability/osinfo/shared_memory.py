@@ -1,4 +1,4 @@
-"""Whose a shared-memory segment is: ``/dev/shm`` is the whole machine's, and says only which user's."""
+"""Which shared-memory segments a test left behind, among those of the whole machine."""
 
 from __future__ import annotations
 
@@ -6,16 +6,18 @@ import os
 import re
 from collections.abc import Collection, Iterable
 
-from pytest_rlstability.signals.proc import links_of, read_bytes
-from pytest_rlstability.signals.processes import find_descendants, has_children, parents_and_states
+from pytest_rlstability.osinfo import linux
+from pytest_rlstability.osinfo.processes import find_descendants, has_children
+
+DIRECTORY = "/dev/shm"
 
 
 def own_segments(directory: str, names: Collection[str]) -> list[str]:
     """Those of *names* in *directory* that were left by this process or its children.
 
     A segment is theirs when one of them holds it (mapped or open), or when its name has the pid of one, as torch's
-    have. One that nobody on the machine holds is theirs too, unless other xdist workers run tests beside this one:
-    then it may be theirs as well, and to accuse the wrong test is worse than to say nothing.
+    have. One that no process holds is theirs too, unless there are other xdist workers: then it may belong to one of
+    them, and to blame the wrong test is worse than to say nothing.
     """
     if not names:
         return []
@@ -24,7 +26,7 @@ def own_segments(directory: str, names: Collection[str]) -> list[str]:
     found |= {name for name in names if any(_has_number(name, pid) for pid in family)}
     unclaimed = {name for name in set(names) - found if _is_this_users(f"{directory}/{name}")}
     if unclaimed and not _beside_other_workers():
-        found |= unclaimed - held_by(set(parents_and_states()) - family, directory, unclaimed)
+        found |= unclaimed - held_by(set(linux.pids()) - family, directory, unclaimed)
     return sorted(found)
 
 
@@ -32,9 +34,8 @@ def held_by(pids: Iterable[int], directory: str, names: Collection[str]) -> set[
     """Those of *names* that a process of *pids* has mapped or open."""
     held: set[str] = set()
     for pid in pids:
-        targets = set(links_of(pid))
-        maps = read_bytes(f"/proc/{pid}/maps").decode(errors="replace")
-        targets.update(line.split(maxsplit=5)[-1] for line in maps.splitlines() if directory in line)
+        targets = set(linux.links_of(pid))
+        targets.update(one.path.decode(errors="replace") for one in linux.mappings(pid, directory.encode()))
         held.update(name for name in names if f"{directory}/{name}" in targets)
     return held
 

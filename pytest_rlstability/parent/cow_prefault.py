@@ -1,8 +1,8 @@
-"""Copy-on-write, paid in advance.
+"""Has the kernel copy the pages that a test will write to before the test runs.
 
-A forked test writes to some thousand pages that it shares with the zygote, if only to count references, and the kernel
-copies each at the first write: most of what an empty test costs. They are nearly the same pages in every test, at the
-same addresses. The first two tests tell which; every spare then has its own copies made while it waits for its job.
+A forked test writes to some thousand pages that it shares with the zygote, if only to count references. The kernel
+copies each page at the first write, which is most of what an empty test costs. Nearly the same pages are written in
+every test. The first two tests show which; every spare process then copies them while it waits for its test.
 """
 
 from __future__ import annotations
@@ -15,14 +15,16 @@ from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from pathlib import Path
 
+from pytest_rlstability.osinfo.linux import mappings, open_page_map
+
 _PAGE = 4096
 _PRESENT, _EXCLUSIVE = 1 << 63, 1 << 56
-"""Bits of /proc/self/pagemap: the page is in memory, and no other process maps it."""
+"""Bits of a page map: the page is in memory, and no other process maps it."""
 _SYS_PROCESS_MADVISE, _MADV_POPULATE_WRITE = 440, 23
 _MOST_RANGES = 1024
-"""As many as one call takes; more is no common footprint but two large tests."""
+"""As many as one call takes. More means that two large tests were compared, not what all tests share."""
 _LARGEST_MAPPING = 1 << 30
-"""Bytes. What reserves more than this is an address range, not memory."""
+"""In bytes. A larger mapping only reserves addresses."""
 
 
 class _Range(ctypes.Structure):
@@ -31,21 +33,21 @@ class _Range(ctypes.Structure):
     _fields_ = (("start", ctypes.c_void_p), ("size", ctypes.c_size_t))
 
 
-class Footprint:
-    """The pages every test of a run writes to, which the forks of one zygote tell each other through a file.
+class PagePrefault:
+    """The pages that every test of a run writes to. The forks of one zygote share the list through a file.
 
     ``refresh()`` in the zygote before a fork, ``prepare()`` first of all in the new process, ``learn()`` last of all.
     """
 
     def __init__(self, directory: Path) -> None:
-        self._common = directory / "footprint"
-        self._first = directory / "footprint.first"
+        self._common = directory / "pages"
+        self._first = directory / "pages.first"
         self._shared: frozenset[int] = frozenset()
         self._ranges: ctypes.Array[_Range] | None = None
         self._usable = hasattr(os, "pidfd_open") and sys.maxsize > 2**32 and os.sysconf("SC_PAGESIZE") == _PAGE
 
     def refresh(self) -> None:
-        """Take in what tests have learnt."""
+        """Read what tests have learnt."""
         if not self._usable or self._ranges is not None:
             return
         with suppress(OSError):  # not there yet, or nothing can be opened now: the zygote must go on
@@ -55,7 +57,7 @@ class Footprint:
             self._ranges = (_Range * len(ranges))(*ranges)
 
     def prepare(self) -> None:
-        """Have the pages copied that are known to be needed; what is not copied now is when it is written to."""
+        """Copy the pages that are known to be needed; the others are copied when they are written to."""
         with suppress(OSError):
             if self._ranges is not None:
                 _copy(self._ranges)
@@ -92,13 +94,12 @@ def _pages(*, exclusive: bool) -> Iterator[int]:
     """Numbers of this process's writable private pages that are in memory and shared, or not shared."""
     asked = _PRESENT | _EXCLUSIVE
     wanted = asked if exclusive else _PRESENT
-    with open("/proc/self/maps", encoding="utf-8") as maps, open("/proc/self/pagemap", "rb", buffering=0) as pagemap:
-        for line in maps:
-            span, rights, _ = line.split(" ", 2)
-            first, last = (int(edge, 16) // _PAGE for edge in span.split("-"))
-            if rights == "rw-p" and (last - first) * _PAGE <= _LARGEST_MAPPING:
-                pagemap.seek(first * 8)
-                entries = array.array("Q", pagemap.read((last - first) * 8))
+    with open_page_map() as page_map:
+        for mapping in mappings(having=b" rw-p "):
+            first, last = (edge // _PAGE for edge in mapping.bounds)
+            if mapping.size <= _LARGEST_MAPPING:
+                page_map.seek(first * 8)
+                entries = array.array("Q", page_map.read((last - first) * 8))
                 yield from (number for number, entry in enumerate(entries, first) if entry & asked == wanted)
 
 

@@ -1,186 +1,166 @@
-"""The process that brings tests' processes into the world and buries them.
+"""The process that starts test processes and reaps them.
 
-It stands between pytest and the tests so that pytest itself is never forked after it has run anything, and so
-that whatever a test leaves behind falls to a parent that knows to end it. One loop serves both backends; they
-differ only in how a process is born (``Birth``): forked from this one (the zygote) or started afresh (spawn).
+It stands between pytest and the tests, so that pytest itself is never forked after it has run anything, and so that
+what a test leaves running falls to a parent that ends it. One loop serves both backends. They differ only in how a
+process is started: forked from this one (the zygote), or as a fresh interpreter (spawn).
 """
 
 from __future__ import annotations
 
-import json
 import os
 import selectors
 import shutil
-import signal
 import socket
-import subprocess
 import sys
 import threading
-import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
-from pathlib import Path
+from typing import IO
 
-from pytest_rlstability.isolation import kernel
-from pytest_rlstability.isolation.board import Board
-from pytest_rlstability.isolation.wire import Address, Record, Wire, connect
+from pytest_rlstability.model.messages import (
+    EndProcess,
+    Hello,
+    Message,
+    ProcessEnded,
+    ProtocolError,
+    Quit,
+    StartProcess,
+)
+from pytest_rlstability.model.progress_counters import ProgressCounters
+from pytest_rlstability.osinfo.message_socket import Endpoint, MessageSocket, connect
+from pytest_rlstability.osinfo.process_control import adopt_orphans, end_children, exit_descriptor, kill_tree
+from pytest_rlstability.osinfo.processes import children_of, command_of, descendants_of, ends_by_itself
 
-Birth = Callable[[Record], int]
-"""Starts the process an order describes, in a session of its own, and returns its pid."""
+Start = Callable[[StartProcess], int]
+"""Starts the process that the message describes, in a session of its own, and returns its pid."""
 
-_KILL = getattr(signal, "SIGKILL", signal.SIGTERM)
-
-# Helpers of multiprocessing and loky that end by themselves once the test's process is gone, cleaning up as they do.
-_SELF_ENDING = ("resource_tracker import main", "multiprocessing.forkserver", "multiprocessing-fork")
 _GRACE = 1.0
-_ORPHANS_AGE = 0.1
-"""Seconds an orphan that has ended may stay a zombie."""
+_ZOMBIE_AGE = 0.1
+"""Seconds that an orphan which has ended may stay a zombie."""
 
 
 @dataclass
-class _Ward:
+class _Started:
     serial: int
     pid: int
-    exit_notice: int | socket.socket = field(repr=False)
+    exit_notice: IO[bytes] | socket.socket = field(repr=False)
 
 
-class Keeper:
-    """Serves orders from the supervisor until its end of the wire closes; then ends everything and returns.
+class ProcessParent:
+    """Starts and ends processes as pytest's process asks, and reports how each of them ended.
 
-    Orders: ``{"do": "bear", "serial": n, ...}``, ``{"do": "end", "serial": n}``, and at last ``{"do": "leave"}``;
-    when the wire closes without it, pytest was killed, and its files are ours to remove. Answers: when a process has
-    ended and what it left is gone, ``{"serial": n, "status", "peak", "leftovers"}``.
+    Returns when the connection closes, after it has ended everything. If no ``Quit`` came before that, pytest was
+    killed, and its files are removed here.
     """
 
-    def __init__(self, wire: Wire, bear: Birth, directory: Path) -> None:
-        self._wire = wire
-        self._directory = directory
-        self._dismissed = False
-        self._bear = bear
-        self._board = Board(directory)
+    def __init__(self, connection: MessageSocket, start: Start, endpoint: Endpoint) -> None:
+        self._connection = connection
+        self._start = start
+        self._directory = endpoint.directory
+        self._quit = False
+        self._counters = ProgressCounters(endpoint.directory)
         self._selector = selectors.DefaultSelector()
-        self._selector.register(wire, selectors.EVENT_READ)
-        self._wards: dict[int, _Ward] = {}
+        self._selector.register(connection, selectors.EVENT_READ)
+        self._processes: dict[int, _Started] = {}
 
     def serve(self) -> None:
-        kernel.adopt_orphans()
+        adopt_orphans()
         try:
-            while not self._wire.closed:
-                ready = self._selector.select(_ORPHANS_AGE if self._wards else None)
+            while not self._connection.closed:
+                ready = self._selector.select(_ZOMBIE_AGE if self._processes else None)
                 for key, _ in ready:
-                    if key.fileobj is self._wire:
-                        self._obey_all()
+                    if key.fileobj is self._connection:
+                        for message in self._connection.drain():
+                            self._handle(message)
                     else:
-                        self._bury(key.data)
+                        self._reap(key.data)
                 if not ready:
                     self._reap_orphans()
         finally:
             self._end_everything()
 
-    def _obey_all(self) -> None:
-        for order in self._wire.drain():
-            self._obey(order)
+    def _handle(self, message: Message) -> None:
+        match message:
+            case StartProcess():
+                pid = self._start(message)
+                process = _Started(message.serial, pid, _exit_notice(pid))
+                self._processes[message.serial] = process
+                self._selector.register(process.exit_notice, selectors.EVENT_READ, process)
+            case EndProcess(serial):
+                if serial in self._processes:
+                    kill_tree(self._processes[serial].pid)
+            case Quit():
+                self._quit = True
+            case _:
+                raise ProtocolError(f"the parent of test processes does not get {type(message).__name__}")
 
-    def _obey(self, order: Record) -> None:
-        if order["do"] == "leave":
-            self._dismissed = True
-            return
-        serial = order["serial"]
-        if order["do"] == "end":
-            if ward := self._wards.get(serial):
-                _kill_session(ward.pid)
-            return
-        pid = self._bear(order)
-        ward = _Ward(serial, pid, _exit_notice(pid))
-        self._wards[serial] = ward
-        self._selector.register(ward.exit_notice, selectors.EVENT_READ, ward)
+    def _reap(self, process: _Started) -> None:
+        self._selector.unregister(process.exit_notice)
+        process.exit_notice.close()
+        del self._processes[process.serial]
+        status, peak = _wait_for(process.pid)
+        self._connection.send(ProcessEnded(process.serial, status, peak, tuple(self._end_strays(process))))
 
-    def _bury(self, ward: _Ward) -> None:
-        self._selector.unregister(ward.exit_notice)
-        _close(ward.exit_notice)
-        del self._wards[ward.serial]
-        status, peak = _reap(ward.pid)
-        leftovers = self._clear_up(ward)
-        self._wire.send({"serial": ward.serial, "status": status, "peak": peak, "leftovers": leftovers})
-
-    def _clear_up(self, ward: _Ward) -> list[str]:
-        """End what the dead test left running, and name it."""
-        named: list[str] = []
-        for pid in self._strays(ward):
-            command = kernel.command_of(pid)
-            if command and not any(word in command for word in _SELF_ENDING):
-                named.append(f"{command} (pid {pid})")
-                _signal(pid, signal.SIGTERM)
-        patience = time.monotonic() + _GRACE
-        while self._reap_strays(ward):
-            if time.monotonic() > patience:
-                for pid in self._strays(ward):
-                    _signal(pid, _KILL)
-            time.sleep(0.002)
-        return named
+    def _end_strays(self, process: _Started) -> Iterator[str]:
+        """End what the test left running, and name it."""
+        for pid in self._strays(process):
+            if (command := command_of(pid)) and not ends_by_itself(pid):
+                yield f"{command} (pid {pid})"
+        end_children(lambda: self._strays(process), grace=_GRACE, spare=ends_by_itself)
 
     def _reap_orphans(self) -> None:
-        """Do what init would: a test may wait until a process that was orphaned and has ended is gone."""
-        for pid in {*kernel.children_of(os.getpid())} - self._pids():
+        """Do what init would do: a test may wait until an orphaned process that has ended is gone."""
+        for pid in {*children_of(os.getpid())} - self._pids():
             with suppress(ChildProcessError):
                 os.waitpid(pid, os.WNOHANG)
 
-    def _strays(self, ward: _Ward) -> list[int]:
-        """Processes that fell to us. While other tests run, only those of the dead one's session."""
-        strays = [pid for pid in kernel.children_of(os.getpid()) if pid not in self._pids()]
-        if strays and any(self._board.slot(serial).phase != "start" for serial in self._wards):
-            strays = [pid for pid in strays if _session_of(pid) == ward.pid]
+    def _strays(self, process: _Started) -> list[int]:
+        """Processes that became children of this one. While other tests run, only those of the ended test's session."""
+        strays = [pid for pid in children_of(os.getpid()) if pid not in self._pids()]
+        if strays and any(self._counters.of_process(serial).phase != "start" for serial in self._processes):
+            strays = [pid for pid in strays if _session_of(pid) == process.pid]
         return strays
 
     def _pids(self) -> set[int]:
-        return {ward.pid for ward in self._wards.values()}
-
-    def _reap_strays(self, ward: _Ward) -> bool:
-        """Reap the strays that have ended; whether any is left."""
-        alive = False
-        for pid in self._strays(ward):
-            try:
-                alive |= os.waitpid(pid, os.WNOHANG) == (0, 0)
-            except ChildProcessError:
-                alive = True  # somebody else's child seen in passing; look again
-        return alive
+        return {process.pid for process in self._processes.values()}
 
     def _end_everything(self) -> None:
-        for ward in self._wards.values():
-            _kill_session(ward.pid)
-        for pid in kernel.descendants_of(os.getpid()):
-            _signal(pid, _KILL)
-        if not self._dismissed:
-            shutil.rmtree(self._directory, ignore_errors=True)  # pytest was killed, and cannot do it
+        for process in self._processes.values():
+            kill_tree(process.pid)
+        for pid in descendants_of(os.getpid()):
+            kill_tree(pid)
+        if not self._quit:
+            shutil.rmtree(self._directory, ignore_errors=True)  # pytest was killed and cannot do it
 
 
-def _exit_notice(pid: int) -> int | socket.socket:
+def connect_parent(endpoint: Endpoint) -> MessageSocket:
+    """The connection of a parent of test processes to pytest's process."""
+    connection = connect(endpoint.address)
+    messages = MessageSocket(connection)
+    messages.send(Hello("parent", endpoint.token))
+    connection.setblocking(False)
+    return messages
+
+
+def _exit_notice(pid: int) -> IO[bytes] | socket.socket:
     """Something that becomes readable when the process ends."""
-    if hasattr(os, "pidfd_open"):
-        with suppress(OSError):
-            return os.pidfd_open(pid)
+    if (descriptor := exit_descriptor(pid)) is not None:
+        return open(descriptor, "rb", buffering=0)
     ours, theirs = socket.socketpair()
-    threading.Thread(target=_tell_exit, args=(pid, theirs), daemon=True).start()
+    threading.Thread(target=_notice_exit, args=(pid, theirs), daemon=True).start()
     return ours
 
 
 _statuses: dict[int, int] = {}
 
 
-def _tell_exit(pid: int, notice: socket.socket) -> None:
+def _notice_exit(pid: int, notice: socket.socket) -> None:
     _statuses[pid] = os.waitpid(pid, 0)[1]
     notice.close()
 
 
-def _close(notice: int | socket.socket) -> None:
-    if isinstance(notice, int):
-        os.close(notice)
-    else:
-        notice.close()
-
-
-def _reap(pid: int) -> tuple[int, int]:
+def _wait_for(pid: int) -> tuple[int, int]:
     """Wait status, as subprocess gives it (negative: a signal), and peak memory in bytes (0: unknown)."""
     if pid in _statuses:
         return os.waitstatus_to_exitcode(_statuses.pop(pid)), 0
@@ -195,51 +175,3 @@ def _session_of(pid: int) -> int:
         return os.getsid(pid)
     except OSError:
         return 0
-
-
-def _kill_session(pid: int) -> None:
-    """Kill a test's process group, and its descendants that left the group."""
-    descendants = list(kernel.descendants_of(pid))
-    if hasattr(os, "killpg"):
-        with suppress(ProcessLookupError, PermissionError):
-            os.killpg(pid, _KILL)
-    for target in (pid, *descendants):
-        _signal(target, _KILL)
-
-
-def _signal(pid: int, number: int) -> None:
-    with suppress(ProcessLookupError, PermissionError):
-        os.kill(pid, number)
-
-
-def greet_hub(hub: Address, token: str) -> Wire:
-    """A keeper's connection to the hub."""
-    connection = connect(hub)
-    wire = Wire(connection)
-    wire.send({"kind": "hello", "role": "keeper", "token": token})
-    connection.setblocking(False)
-    return wire
-
-
-def spawn(order: Record) -> int:
-    """The spawn backend's birth: a fresh interpreter that will ask the hub for its brief."""
-    process = subprocess.Popen(
-        [
-            order["python"],
-            "-m",
-            "pytest_rlstability.isolation.spawned",
-            json.dumps(order["hub"]),
-            order["token"],
-            str(order["serial"]),
-        ],
-        env=order["environment"],
-        cwd=order["directory"],
-        start_new_session=True,
-    )
-    process.returncode = 0  # reaped by the keeper, not by Popen
-    return process.pid
-
-
-if __name__ == "__main__":
-    # Started by the supervisor for the spawn backend: an interpreter that has imported nothing of the user's.
-    Keeper(greet_hub(json.loads(sys.argv[1]), sys.argv[2]), spawn, Path(sys.argv[3])).serve()

@@ -1,5 +1,5 @@
-"""The zygote: a copy of pytest's process, made after collection and before the first test, that never runs
-anything itself. Every test is forked from it and so starts from the same clean state, whatever ran before."""
+"""The zygote: a copy of pytest's process, made after collection and before the first test, that never runs anything
+itself. Every test is forked from it and so starts from the same clean state, whatever ran before."""
 
 from __future__ import annotations
 
@@ -8,121 +8,74 @@ import os
 import signal
 import sys
 import traceback
-import warnings
 from collections.abc import Callable
-from contextlib import suppress
 from os import _exit  # bound here: a test may replace it
 from typing import NoReturn
 
 import pytest
 
-from pytest_rlstability.isolation import kernel
-from pytest_rlstability.isolation.child import Child, Link
-from pytest_rlstability.isolation.collector import freeze_until_asked
-from pytest_rlstability.isolation.farewell import forget_inherited_exits
-from pytest_rlstability.isolation.footprint import Footprint
-from pytest_rlstability.isolation.hub import Hub
-from pytest_rlstability.isolation.keeper import Keeper, greet_hub
-from pytest_rlstability.isolation.protocol import Demand
-from pytest_rlstability.isolation.wire import Record
+from pytest_rlstability.child.gc_freeze import freeze_until_asked
+from pytest_rlstability.child.runner import Link, TestRunner
+from pytest_rlstability.compat.cpython import drop_exit_callbacks
+from pytest_rlstability.model.messages import InternalError, StartProcess
+from pytest_rlstability.osinfo.message_socket import Endpoint
+from pytest_rlstability.osinfo.process_control import die_with_parent
+from pytest_rlstability.parent.cow_prefault import PagePrefault
+from pytest_rlstability.parent.loop import ProcessParent, connect_parent
 
 
-class ZygoteBackend:
-    name = "zygote"
-    spares = 2
+class Zygote:
+    """The parent of forked test processes. ``live()`` returns when the run is over."""
 
-    def __init__(self, session: pytest.Session, hub: Hub, *, hold: bool, seed: int) -> None:
+    def __init__(self, session: pytest.Session, endpoint: Endpoint, *, hold: bool, seed: int) -> None:
         self._session = session
-        self._hub = hub
-        self._hold = hold
-        self._seed = seed
-        self._indices = {id(item): index for index, item in enumerate(session.items)}
-        self._pid: int | None = None
-
-    def start_keeper(self) -> None:
-        self.stop_keeper()
-        sys.stdout.flush()
-        sys.stderr.flush()
-        with warnings.catch_warnings():
-            # Threads of pytest-xdist's worker do not cross the fork, and nothing here waits for one.
-            warnings.simplefilter("ignore", DeprecationWarning)
-            pid = os.fork()
-        if pid == 0:
-            _run_to_the_end(_Zygote(self._session, self._hub, hold=self._hold, seed=self._seed).live)
-        self._pid = pid
-
-    def demand(self, item: pytest.Item, environment: tuple[tuple[str, str], ...]) -> Demand:
-        return Demand()
-
-    def order(self, demand: Demand) -> Record:
-        return {}
-
-    def brief(self, demand: Demand) -> Record | None:
-        return None
-
-    def name_of(self, item: pytest.Item) -> object:
-        return self._indices[id(item)]
-
-    def stop_keeper(self) -> None:
-        if self._pid is not None:
-            with suppress(ChildProcessError):
-                os.waitpid(self._pid, 0)
-            self._pid = None
-
-
-class _Zygote:
-    def __init__(self, session: pytest.Session, hub: Hub, *, hold: bool, seed: int) -> None:
-        hub.drop()
-        self._session = session
-        self._hub = hub.address
-        self._token = hub.token
-        self._directory = hub.directory
+        self._endpoint = endpoint
         self._hold = hold
         self._seed = seed
 
     def live(self) -> None:
         os.setsid()
         signal.signal(signal.SIGINT, signal.SIG_IGN)
-        forget_inherited_exits()
-        self._child = Child(self._session, self._directory, seed=self._seed, hold=self._hold, finalizing=False)
-        self._footprint = Footprint(self._directory)
+        drop_exit_callbacks()
+        directory = self._endpoint.directory
+        self._runner = TestRunner(self._session, directory, seed=self._seed, hold=self._hold, finalizing=False)
+        self._prefault = PagePrefault(directory)
         self._collecting = gc.isenabled()
         gc.disable()
         freeze_until_asked()
-        self._wire = greet_hub(self._hub, self._token)
-        Keeper(self._wire, self._bear, self._directory).serve()
+        self._connection = connect_parent(self._endpoint)
+        ProcessParent(self._connection, self._fork, self._endpoint).serve()
 
-    def _bear(self, order: Record) -> int:
-        self._footprint.refresh()
+    def _fork(self, order: StartProcess) -> int:
+        self._prefault.refresh()
         pid = os.fork()
         if pid == 0:
-            _run_to_the_end(lambda: self._become_test(order))
+            run_and_exit(lambda: self._become_test(order))
         return pid
 
-    def _become_test(self, order: Record) -> None:
-        self._footprint.prepare()
+    def _become_test(self, order: StartProcess) -> None:
+        self._prefault.prepare()
         os.setsid()
-        kernel.die_with_parent()
-        self._wire.drop()
+        die_with_parent()
+        self._connection.close()
         signal.signal(signal.SIGINT, signal.default_int_handler)
-        if order.get("canary"):
-            exercise_native_threads()
+        if order.canary:
+            use_native_threads()
             return
-        link = Link.open(self._hub, self._token, order["serial"])
-        self._child.attach(link)
+        link = Link.open(self._endpoint, order.serial)
+        self._runner.attach(link)
         if self._collecting:
             gc.enable()
         try:
-            self._child.work(lambda index: self._session.items[int(str(index))])
+            self._runner.work(lambda index: self._session.items[int(index)])
         except BaseException:
-            link.wire.send({"kind": "fault", "traceback": traceback.format_exc()})
+            link.messages.send(InternalError(traceback.format_exc()))
             raise
-        self._footprint.learn()
+        self._prefault.learn()
 
 
-def exercise_native_threads() -> None:
-    """The canary's song: a parallel region in each numeric library that is loaded. After an unsafe fork it
-    never returns."""
+def use_native_threads() -> None:
+    """Run a parallel region in each numeric library that is loaded. After an unsafe fork it never returns."""
     if torch := sys.modules.get("torch"):
         matrix = torch.ones(400, 400)
         (matrix @ matrix).sum().item()
@@ -131,11 +84,11 @@ def exercise_native_threads() -> None:
         (square @ square).sum()
 
 
-def _run_to_the_end(life: Callable[[], None]) -> NoReturn:
-    """Run *life* in a forked process; nothing of the parent's stack is ever returned to."""
+def run_and_exit(work: Callable[[], None]) -> NoReturn:
+    """Run *work* in a forked process and end it there: nothing of the parent's stack is returned to."""
     code = 0
     try:
-        life()
+        work()
     except BaseException:
         code = 70
         traceback.print_exc()

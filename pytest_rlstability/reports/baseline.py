@@ -1,35 +1,32 @@
-"""``--rl-baseline`` and ``--rl-save-baseline``: this run beside a saved one."""
+"""``--rl-baseline`` and ``--rl-save-baseline``: compares this run with a saved one."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from pytest_rlstability.reports.registry import path_option
-
-if TYPE_CHECKING:
-    from pytest_rlstability.baselines.compare import Comparison
-    from pytest_rlstability.baselines.file import Baseline
-
-TOLERANCE = "20%"
-TOLERANCE_FORM = "a share such as 20% or 0.2"
-_SHOWN = 20
+from pytest_rlstability.config.options import path_option
+from pytest_rlstability.model.events import Event, Session
+from pytest_rlstability.model.units import counted
+from pytest_rlstability.reports.baselines.compare import Comparison, compare
+from pytest_rlstability.reports.baselines.file import Baseline, BaselineError, load, save
+from pytest_rlstability.reports.baselines.measures import Gatherer
+from pytest_rlstability.reports.baselines.scope import covered, is_narrowed
+from pytest_rlstability.session.terminal import first_lines
 
 
 class BaselineReport:
-    """Measures the run's tests as they end; at the end of the run compares them with one baseline and saves another.
+    """Measures tests as they end. At the end of the run, compares them with a baseline and saves one.
 
-    Also a plugin: it has to know which tests were collected, to tell those that vanished from those not asked for.
+    It is also a plugin, because it has to know which tests were collected: a test that is missing has vanished only if
+    the run asked for it.
     """
 
     def __init__(
         self, config: pytest.Config, compare_with: Path | None, save_to: Path | None, tolerance: float
     ) -> None:
-        from pytest_rlstability.baselines.measures import Gatherer
-
         self.trouble = ""
         self._config = config
         self._compare_with = compare_with
@@ -43,18 +40,17 @@ class BaselineReport:
         self._broken: set[str] = set()
         self._lines: list[str] = []
 
-    def hear(self, event: Mapping[str, Any]) -> None:
-        if event["event"] == "session":
-            self._machine = f"{event.get('host', '')}: {event.get('platform', '')}"
-        self._gatherer.hear(event)
+    def handle(self, event: Event) -> None:
+        if isinstance(event, Session):
+            self._machine = f"{event.host}: {event.platform}"
+        self._gatherer.handle(event)
 
     def close(self) -> None:
-        comparison = None if self._before is None else self._compare(self._before)
-        if self._save_to is not None:
-            if comparison is not None and comparison.worse and self._save_to == self._compare_with:
-                self._lines.append(f"{self._save_to.name} is left as it was: a worse run does not replace a better one")
-            else:
-                self._save(self._save_to)
+        is_worse = self._before is not None and bool(self._compare(self._before).worse)
+        if self._save_to is not None and is_worse and self._save_to == self._compare_with:
+            self._lines.append(f"{self._save_to.name} is left as it was: a worse run does not replace a better one")
+        elif self._save_to is not None:
+            self._save(self._save_to)
 
     def lines(self) -> Sequence[str]:
         return self._lines
@@ -62,34 +58,25 @@ class BaselineReport:
     # Comparing
 
     def _compare(self, before: Baseline) -> Comparison:
-        from pytest_rlstability.baselines.compare import compare
-
         assert self._compare_with is not None
         name = self._compare_with.name
-        comparison = compare(before.tests, self._gatherer.tests, self._tolerance)
-        self._complain([f"worse than {name}: {change.line()}" for change in comparison.worse])
-        self._say([f"better than {name}: {change.line()}" for change in comparison.better])
-        self._say(_listed(f"not in {name}", comparison.new))
-        self._say(_listed(f"in {name} but no longer there", self._vanished(before)))
-        tests = f"{comparison.compared} test{'' if comparison.compared == 1 else 's'}"
+        comparison = compare(before.tests, self._gatherer.tests, self._tolerance, self._gatherer.signals)
+        self.trouble = "\n".join(first_lines([f"worse than {name}: {change.line()}" for change in comparison.worse]))
+        tests = counted(comparison.compared, "test")
         counts = f"{len(comparison.worse)} worse, {len(comparison.better)} better"
-        self._say(
-            [f"compared {tests} with {name}: {counts} (tolerated: {self._tolerance:.0%} and the runs' own spread)"]
-        )
+        self._lines += [
+            *first_lines([f"better than {name}: {change.line()}" for change in comparison.better]),
+            *_listed(f"not in {name}", comparison.new),
+            *_listed(f"in {name} but no longer there", self._vanished(before)),
+            f"compared {tests} with {name}: {counts} (tolerated: {self._tolerance:.0%} and the runs' own spread)",
+        ]
         if before.machine != self._machine:
-            self._say([f"{name} was saved on another machine ({before.machine}): times and peaks may differ for that"])
+            where = f"saved on another machine ({before.machine})"
+            self._lines.append(f"{name} was {where}: times and peaks may differ because of that")
         return comparison
-
-    def _complain(self, lines: list[str]) -> None:
-        self.trouble = "\n".join([self.trouble, *_first(lines)]).strip()
-
-    def _say(self, lines: Sequence[str]) -> None:
-        self._lines += _first(lines)
 
     def _vanished(self, baseline: Baseline) -> list[str]:
         """The tests of *baseline* that this run asked for and did not find."""
-        from pytest_rlstability.baselines.scope import covered, is_narrowed
-
         if is_narrowed(self._config) or not self._present:
             return []
         config = self._config
@@ -100,9 +87,7 @@ class BaselineReport:
     # Saving
 
     def _save(self, path: Path) -> None:
-        """Tests that were not run this time keep what was saved of them, except those that are no longer there."""
-        from pytest_rlstability.baselines.file import Baseline, save
-
+        """Save the measures of this run. Tests that were not run keep theirs, except those that have vanished."""
         tests = dict(self._gatherer.tests)
         if self._replaced is not None:
             vanished = set(self._vanished(self._replaced))
@@ -110,9 +95,10 @@ class BaselineReport:
         try:
             save(path, Baseline(tests, self._machine))
         except OSError as error:
-            self._complain([f"--rl-save-baseline={path}: {error.strerror or error}; the baseline is not saved"])
+            trouble = f"--rl-save-baseline={path}: {error.strerror or error}; the baseline is not saved"
+            self.trouble = f"{self.trouble}\n{trouble}".strip()
         else:
-            self._say([f"baseline of {len(tests)} tests saved in {path}"])
+            self._lines.append(f"baseline of {counted(len(tests), 'test')} saved in {path}")
 
     # What was collected
 
@@ -131,11 +117,6 @@ class BaselineReport:
         self._present.update(ids)
 
 
-def _first(lines: Sequence[str]) -> list[str]:
-    more = len(lines) - _SHOWN
-    return [*lines[:_SHOWN], *([f"... and {more} more"] if more > 0 else [])]
-
-
 def _listed(what: str, names: Sequence[str]) -> list[str]:
     if not names:
         return []
@@ -144,8 +125,6 @@ def _listed(what: str, names: Sequence[str]) -> list[str]:
 
 
 def _load(path: Path, flag: str) -> Baseline:
-    from pytest_rlstability.baselines.file import BaselineError, load
-
     try:
         return load(path)
     except BaselineError as error:
@@ -153,7 +132,7 @@ def _load(path: Path, flag: str) -> Baseline:
 
 
 def _load_if_there(path: Path | None) -> Baseline | None:
-    """What is about to be replaced. A file that is no baseline is not replaced: it may be a slip of the hand."""
+    """The baseline that will be replaced. A file that is not a baseline is an error: its name may be a mistake."""
     if path is None or not path.exists() or (path.is_file() and not path.stat().st_size):
         return None
     return _load(path, "--rl-save-baseline")
@@ -172,15 +151,6 @@ def parse_tolerance(text: str) -> float:
     return number / 100 if stripped.endswith("%") or number > 1 else number
 
 
-def add_options(group: pytest.OptionGroup, parser: pytest.Parser) -> None:
-    text = "compare growth, peak memory, lap time and pass rate with a saved run; worse fails"
-    group.addoption("--rl-baseline", metavar="PATH", default=None, help=text)
-    text = "save growth, peak memory, lap time and pass rate of this run"
-    group.addoption("--rl-save-baseline", metavar="PATH", default=None, help=text)
-    text = f"how much worse than --rl-baseline is tolerated (default: {TOLERANCE})"
-    parser.addini("rl_baseline_tolerance", text, default=TOLERANCE)
-
-
 def open_report(config: pytest.Config) -> BaselineReport | None:
     compare_with, save_to = path_option(config, "rl_baseline"), path_option(config, "rl_save_baseline")
     if compare_with is None and save_to is None:
@@ -189,12 +159,7 @@ def open_report(config: pytest.Config) -> BaselineReport | None:
     try:
         tolerance = parse_tolerance(given)
     except ValueError:
-        raise pytest.UsageError(f"rl_baseline_tolerance={given}: accepted is {TOLERANCE_FORM}") from None
-    report = BaselineReport(
-        config,
-        None if compare_with is None else Path(compare_with),
-        None if save_to is None else Path(save_to),
-        tolerance,
-    )
+        raise pytest.UsageError(f"rl_baseline_tolerance={given} is not a share such as 20% or 0.2") from None
+    report = BaselineReport(config, compare_with, save_to, tolerance)
     config.pluginmanager.register(report, "rlstability-baseline")
     return report

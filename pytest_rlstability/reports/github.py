@@ -5,64 +5,44 @@ from __future__ import annotations
 import os
 import re
 from collections import Counter
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from html import escape
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import pytest
 
+from pytest_rlstability.model.events import Event, Finished
+from pytest_rlstability.model.verdict import PLAIN_FAILURE, Word
+from pytest_rlstability.reports.page_text import error_line
+
 VARIABLE = "GITHUB_STEP_SUMMARY"
 MOST_BYTES = 1024 * 1024 - 4096
-"""GitHub shows nothing of a summary above 1 MiB; what other tools of the same step have written counts too."""
+"""GitHub shows nothing of a summary above 1 MiB. What other tools of the same step have written counts too."""
 MOST_ROWS = 1000
-_ORDER = ("CRASH", "STALL", "LEAK", "FLAKY", "FAILED")
+_ORDER = (*Word, PLAIN_FAILURE)
 _LONGEST_CELL = 400
 _HEADER = "| | test | what | signature | reproduce |\n| --- | --- | --- | --- | --- |\n"
 _MARKED_UP = re.compile(r"[^A-Za-z0-9 .,:/()-]", re.ASCII)
 
 
-@dataclass(frozen=True)
-class Failure:
-    """One row."""
-
-    word: str
-    test: str
-    headline: str
-    signature: str
-    reproduce: str
-
-    @classmethod
-    def of(cls, event: Mapping[str, Any]) -> Failure:
-        verdict = event.get("verdict") or {}
-        headline = verdict.get("headline") or _first_error(event.get("report") or "")
-        signature = str(verdict.get("facts", {}).get("signature", ""))
-        return cls(verdict.get("word", "FAILED"), event["test"], headline, signature, event.get("reproduce") or "")
-
-    def row(self) -> str:
-        cells = (code(self.test), code(self.headline), code(self.signature), code(self.reproduce))
-        return f"| **{escape(self.word)}** | {' | '.join(cells)} |\n"
-
-
 class StepSummary:
-    """Remembers the failures of a run and appends their table when it is over."""
+    """Collects the failures of a run, and appends their table to the summary at the end."""
 
     def __init__(self, path: Path) -> None:
         self.trouble = ""
         self._path = path
         self._outcomes: Counter[str] = Counter()
         self._words: Counter[str] = Counter()
-        self._failures: list[Failure] = []
+        self._rows: list[tuple[int, str, str]] = []
+        """Rank, test and row of each failure."""
 
-    def hear(self, event: Mapping[str, Any]) -> None:
-        if event["event"] != "finished":
+    def handle(self, event: Event) -> None:
+        if not isinstance(event, Finished):
             return
-        self._outcomes[event["outcome"]] += 1
-        if event["outcome"] == "failed":
-            failure = Failure.of(event)
-            self._words[failure.word] += 1
-            self._failures.append(failure)
+        self._outcomes[event.outcome] += 1
+        if event.failed:
+            word = event.verdict.word if event.verdict else PLAIN_FAILURE
+            self._words[word] += 1
+            self._rows.append((_ORDER.index(word), event.test, _row(word, event)))
 
     def close(self) -> None:
         try:
@@ -75,9 +55,9 @@ class StepSummary:
         return ()
 
     def text(self, most_bytes: int = MOST_BYTES) -> str:
-        """The tally and the table, worst first, in at most so many bytes."""
+        """The tally and the table, worst first, in at most *most_bytes*."""
         parts = [f"### rl-stability\n\n{self._tally()}\n\n"]
-        rows = [failure.row() for failure in sorted(self._failures, key=_rank)]
+        rows = [row for _, _, row in sorted(self._rows)]
         if rows:
             parts.append(_HEADER)
         room = most_bytes - sum(len(part.encode("utf-8", "backslashreplace")) for part in parts) - 100
@@ -93,11 +73,18 @@ class StepSummary:
         return "".join([*parts, "\n"]) if room >= 0 or shown else ""
 
     def _tally(self) -> str:
-        tests = sum(self._outcomes.values())
         outcomes = ", ".join(f"{count} {outcome}" for outcome, count in sorted(self._outcomes.items()))
-        words = ", ".join(f"{self._words[word]} {word}" for word in _ORDER[:-1] if self._words[word])
-        counted = f"{tests} test{'' if tests == 1 else 's'}"
-        return f"{counted}: {outcomes or 'none ran'}{f' ({words})' if words else ''}"
+        words = ", ".join(f"{self._words[word]} {word}" for word in Word if self._words[word])
+        tests = self._outcomes.total()
+        return f"{tests} test{'' if tests == 1 else 's'}: {outcomes or 'none ran'}{f' ({words})' if words else ''}"
+
+
+def _row(word: str, event: Finished) -> str:
+    what, signature = [error_line(event.report)], ""
+    if verdict := event.verdict:
+        what, signature = [verdict.headline, str(verdict.location or "")], str(verdict.facts.get("signature", ""))
+    cells = (code(event.test), "<br>".join(map(code, filter(None, what))), code(signature), code(event.reproduce or ""))
+    return f"| **{word}** | {' | '.join(cells)} |\n"
 
 
 def code(text: str) -> str:
@@ -113,26 +100,11 @@ def code(text: str) -> str:
         return ""
     if not re.search(r"[|`\\\x00-\x1f\x7f]", text):
         return f"`{text}`"
-    # Entities are never read as Markdown, not even by a table that looks for its bars.
+    # An entity is never read as Markdown, not even as the bar between two cells.
     return f"<code>{_MARKED_UP.sub(lambda found: f'&#{ord(found[0])};', text)}</code>"
 
 
-def _rank(failure: Failure) -> tuple[int, str]:
-    place = _ORDER.index(failure.word) if failure.word in _ORDER else len(_ORDER)
-    return place, failure.test
-
-
-def _first_error(report: str) -> str:
-    """What pytest marks as the error in an ordinary failure's text, else its last line."""
-    lines = [line for line in report.splitlines() if line.strip()]
-    marked = next((line[1:].strip() for line in lines if line.startswith("E ")), "")
-    return marked or (lines[-1].strip() if lines else "")
-
-
-def add_options(group: pytest.OptionGroup, parser: pytest.Parser) -> None:
-    """No flag: GitHub Actions sets the variable."""
-
-
 def open_report(config: pytest.Config) -> StepSummary | None:
+    """The summary, if GitHub Actions has set its variable."""
     path = os.environ.get(VARIABLE)
     return StepSummary(Path(path)) if path else None

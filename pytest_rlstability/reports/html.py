@@ -1,16 +1,17 @@
-"""``--rl-html``: a page with charts at the end of the run. Its events wait in a nameless temporary file until then."""
+"""``--rl-html``: a page with charts at the end of the run. Until then its events are in an unnamed temporary file."""
 
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from pytest_rlstability.reports.jsonl import to_line
-from pytest_rlstability.reports.registry import path_option
+from pytest_rlstability.config.options import path_option
+from pytest_rlstability.model.events import Event, to_line
+from pytest_rlstability.reports import page_file
+from pytest_rlstability.reports.log_reader import read_log
 
 
 class HtmlReport:
@@ -22,12 +23,12 @@ class HtmlReport:
         self._written = False
         self.trouble = ""
         try:
-            # nameless: nothing is left behind, however this process ends
+            # Unnamed: nothing is left behind, however this process ends.
             self._spool = tempfile.TemporaryFile()  # noqa: SIM115 (open for the whole run)
         except OSError as error:
             self._give_up(error)
 
-    def hear(self, event: Mapping[str, Any]) -> None:
+    def handle(self, event: Event) -> None:
         if self.trouble:
             return
         try:
@@ -39,12 +40,9 @@ class HtmlReport:
     def close(self) -> None:
         if self.trouble:
             return
-        from pytest_rlstability.reports.page_file import write_page
-        from pytest_rlstability.reports.reading import read_log
-
         try:
             self._spool.seek(0)
-            write_page(self._path, read_log(self._spool, "this run"))
+            page_file.write_page(self._path, read_log(self._spool, "this run"))
             self._written = True
         except OSError as error:
             self._give_up(error)
@@ -58,16 +56,10 @@ class HtmlReport:
         self.trouble = f"--rl-html={self._given}: {error.strerror or error}; no report was written"
 
 
-def add_options(group: pytest.OptionGroup, parser: pytest.Parser) -> None:
-    group.addoption("--rl-html", metavar="PATH", default=None, help="write a page with charts, in one file")
-
-
 def open_report(config: pytest.Config) -> HtmlReport | None:
     path = path_option(config, "rl_html")
     if path is None:
         return None
-    from pytest_rlstability.reports.page_file import INSTALL_LINE, has_charts
-
-    if not has_charts():
-        raise pytest.UsageError(f"--rl-html needs plotly for its charts: {INSTALL_LINE}")
-    return HtmlReport(Path(path), config.getoption("rl_html"))
+    if not page_file.has_charts():
+        raise pytest.UsageError(f"--rl-html needs plotly for its charts: {page_file.INSTALL_LINE}")
+    return HtmlReport(path, config.getoption("rl_html"))

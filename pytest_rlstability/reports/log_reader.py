@@ -1,6 +1,8 @@
 """Reads event logs back: one or many, whole or cut off, into runs and their tests.
 
 ``for run in read_runs([Path("run.jsonl")]): print(run.host, len(run.tests), run.damaged)``
+
+There may be a million samples in a log: they are read in bulk, without an object for each.
 """
 
 from __future__ import annotations
@@ -10,40 +12,42 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from itertools import groupby
 from pathlib import Path
-from typing import IO, Any, TypeGuard
+from typing import IO, Any
 
-from pytest_rlstability.events import SCHEMA
-from pytest_rlstability.reports.course import Course
+from pytest_rlstability.model.events import SCHEMA, Finished, Judged, Outcome, Sample, Session, Started, from_json
+from pytest_rlstability.model.messages import Json
+from pytest_rlstability.model.series import PeakTable
 
-_Event = dict[str, Any]
 _Whose = tuple[str, str, str]
 _Place = tuple[str, int, _Whose]
 _CHUNK = 1 << 20
-_SHAPES: dict[str, type] = {
-    "verdict": dict, "phases": dict, "output": dict, "stages": list, "leftovers": list, "arguments": list, "report": str
-}  # fmt: skip
 
 
 class UnreadableLogError(Exception):
-    """This file cannot be read as an event log; the text says which and why."""
+    """A file cannot be read as an event log; the text says which and why."""
 
 
 @dataclass
 class Attempt:
-    """One run of a test, as far as the log tells: *finished* stays empty when the end never came."""
+    """One run of a test, as far as the log has it: *finished* is None when the log ends before the test."""
 
-    started: _Event = field(default_factory=dict)
-    finished: _Event = field(default_factory=dict)
-    course: Course = field(default_factory=Course)
+    started: Started | None = None
+    finished: Finished | None = None
+    course: PeakTable = field(default_factory=PeakTable)
     warmup: float = 0.0
     """The lap at which measuring began."""
-    judged: list[_Event] = field(default_factory=list)
-    """What a leak check said of each signal: state, slope, limits."""
+    judged: Sequence[Judged] = ()
+    """The judgements of a leak check."""
 
     @property
-    def begun(self) -> float:
-        """When it began, in seconds since the epoch; 0 when that was not told."""
-        return float(self.started.get("time") or 0.0)
+    def end(self) -> Finished:
+        """How it ended: ``interrupted`` when the log ends before the test."""
+        return self.finished or Finished(outcome=Outcome.INTERRUPTED)
+
+    @property
+    def started_at(self) -> float:
+        """When it began, in seconds since the epoch; 0 when that is not known."""
+        return self.started.time if self.started else 0.0
 
 
 @dataclass
@@ -64,23 +68,23 @@ class TestRecord:
 
 @dataclass
 class RunRecord:
-    """One run of pytest: its session's facts (empty when the log's beginning is lost) and its tests."""
+    """One run of pytest: how it began (None when the log's beginning is lost) and its tests."""
 
     source: str
-    session: _Event = field(default_factory=dict)
+    session: Session | None = None
     tests: dict[_Whose, TestRecord] = field(default_factory=dict)
     damaged: int = 0
-    """Lines that could not be read: cut off by a power failure, or no event at all."""
+    """Lines that could not be read: cut off by a power failure, or not an event."""
     first_time: float = 0.0
     last_time: float = 0.0
 
     @property
     def host(self) -> str:
-        return str(self.session.get("host") or next((test.host for test in self.tests.values()), ""))
+        return self.session.host if self.session else next((test.host for test in self.tests.values()), "")
 
 
 def read_runs(paths: Iterable[Path]) -> list[RunRecord]:
-    """Every run in the event logs at *paths*, in their order; a file that is none is an ``UnreadableLogError``."""
+    """Every run in the event logs at *paths*, in their order. Raises ``UnreadableLogError``."""
     runs: list[RunRecord] = []
     for path in paths:
         try:
@@ -110,22 +114,15 @@ def _parse(lines: Sequence[bytes], loads: Callable[[bytes], Any]) -> list[Any]:
 
 
 def _place(event: Any) -> _Place | None:
-    """What kind of event this is and whose; None for what is no event."""
+    """The kind of *event*, its schema, and the test that it belongs to; None for what is not an event."""
     try:
         return event["event"], event["schema"], (event["test"], event.get("host", ""), event.get("worker", ""))
     except (AttributeError, KeyError, TypeError):
         return None
 
 
-def _is_sound(place: _Place | None) -> TypeGuard[_Place]:
-    if place is None:
-        return False
-    kind, schema, whose = place
-    return type(schema) is int and all(type(name) is str for name in (kind, *whose))
-
-
 def _quickest_loads() -> Callable[[bytes], Any]:
-    """orjson reads a million samples in seconds; where it is missing, the standard library needs a few more."""
+    """orjson if it is installed: it reads a million samples in seconds."""
     try:
         import orjson
     except ImportError:
@@ -135,20 +132,15 @@ def _quickest_loads() -> Callable[[bytes], Any]:
 
 
 def _slowly(line: bytes) -> object:
-    """What only the standard library reads: not-a-numbers, and numbers of any length."""
+    """A line that orjson may refuse: the standard library also reads NaN and numbers of any length."""
     try:
         return json.loads(line)
     except (ValueError, RecursionError):
         return None
 
 
-def _well_shaped(event: _Event) -> _Event:
-    """*event* without the keys that hold something else than this version writes there."""
-    return {key: value for key, value in event.items() if isinstance(value, _SHAPES.get(key, object))}
-
-
 class _Reader:
-    """Puts the events of one file in their places."""
+    """Sorts the events of one file into runs and tests."""
 
     def __init__(self, source: str) -> None:
         self._source = source
@@ -156,9 +148,9 @@ class _Reader:
         self._run = RunRecord(source)
         self._runs = [self._run]
 
-    def take(self, place: _Place | None, events: list[_Event]) -> None:
-        """Take in events that came one after the other from the same place."""
-        if not _is_sound(place):
+    def take(self, place: _Place | None, events: list[Json]) -> None:
+        """Take in successive events of the same kind and test."""
+        if place is None or type(place[1]) is not int or any(type(name) is not str for name in (place[0], *place[2])):
             self._run.damaged += len(events)
             return
         kind, schema, whose = place
@@ -168,12 +160,12 @@ class _Reader:
                 f"{SCHEMA}): pip install -U pytest-rlstability"
             )
         try:
-            self._tell_time(events)
+            self._note_time(events)
             if kind == "sample":
                 self._samples(self._attempt(whose), events)
             else:
-                for event in events:
-                    self._turn(kind, whose, event)
+                for data in events:
+                    self._turn(whose, from_json(data))
         except (AttributeError, KeyError, TypeError, ValueError):
             if len(events) == 1:
                 self._run.damaged += 1
@@ -191,45 +183,42 @@ class _Reader:
                 attempt.course.finish()
         return self._runs
 
-    def _tell_time(self, events: Sequence[_Event]) -> None:
+    def _note_time(self, events: Sequence[Json]) -> None:
         first, last = events[0]["time"] + 0.0, events[-1]["time"] + 0.0
         self._run.first_time = min(self._run.first_time or first, first)
         self._run.last_time = max(self._run.last_time, last)
 
-    def _turn(self, kind: str, whose: _Whose, event: _Event) -> None:
-        """An event that says where in the run we are."""
-        if kind == "session":
-            if self._events:
-                self._run = RunRecord(self._source, first_time=event["time"], last_time=event["time"])
-                self._runs.append(self._run)
-            self._run.session = _well_shaped(event)
-        elif kind == "started":
-            self._test(whose).attempts.append(Attempt(started=event))
-        elif kind == "finished":
-            attempt = self._attempt(whose)
-            if attempt.finished:
-                attempt = Attempt()
-                self._test(whose).attempts.append(attempt)
-            attempt.finished = _well_shaped(event)
+    def _turn(self, whose: _Whose, event: object) -> None:
+        """Handle an event that is not a sample."""
+        match event:
+            case Session():
+                if self._events:
+                    self._run = RunRecord(self._source, first_time=event.time, last_time=event.time)
+                    self._runs.append(self._run)
+                self._run.session = event
+            case Started():
+                self._attempts(whose).append(Attempt(started=event))
+            case Finished():
+                if self._attempt(whose).finished:
+                    self._attempts(whose).append(Attempt())
+                self._attempt(whose).finished = event
 
-    def _samples(self, attempt: Attempt, events: Sequence[_Event]) -> None:
+    def _samples(self, attempt: Attempt, events: Sequence[Json]) -> None:
         measured = [event for event in events if event["values"] and "judged" not in event]
         laps = [event.get("lap", 0) for event in measured]
-        begun = attempt.begun or events[0]["time"]
-        seconds = [event["seconds"] if "seconds" in event else event["time"] - begun for event in measured]
-        attempt.course.add(laps, seconds, [event["values"] for event in measured])
+        start = attempt.started_at or events[0]["time"]
+        seconds = [event["seconds"] if "seconds" in event else event["time"] - start for event in measured]
+        attempt.course.extend(laps, seconds, [event["values"] for event in measured])
         attempt.warmup = float(events[-1].get("warmup", attempt.warmup))
         for event in events:
-            if "judged" in event:
-                attempt.judged = [entry for entry in event["judged"] if isinstance(entry["signal"], str)]
+            if "judged" in event and isinstance(sample := from_json(event), Sample):
+                attempt.judged = sample.judged or ()
 
     def _attempt(self, whose: _Whose) -> Attempt:
-        test = self._test(whose)
-        if not test.attempts:
-            test.attempts.append(Attempt())
-        return test.attempts[-1]
+        attempts = self._attempts(whose)
+        if not attempts:
+            attempts.append(Attempt())
+        return attempts[-1]
 
-    def _test(self, whose: _Whose) -> TestRecord:
-        if whose not in self._run.tests:
-            self._run.tests[whose] = TestRecord(*whose)
-        return self._run.tests[whose]
+    def _attempts(self, whose: _Whose) -> list[Attempt]:
+        return self._run.tests.setdefault(whose, TestRecord(*whose)).attempts

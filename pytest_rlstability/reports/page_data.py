@@ -1,31 +1,27 @@
-"""What the page of a report shows, as JSON values: pure functions of the runs that were read."""
+"""The data of the page, as JSON values: pure functions of the runs that were read."""
 
 from __future__ import annotations
 
 import math
-from collections import Counter
-from collections.abc import Mapping, Sequence
-from importlib import import_module
+from collections.abc import Iterable, Mapping, Sequence
 from statistics import median
-from typing import Any
 
-from pytest_rlstability.reports.course import LAP_TIME, Course
-from pytest_rlstability.reports.page_text import readable
-from pytest_rlstability.reports.reading import Attempt, RunRecord, TestRecord
-from pytest_rlstability.signals.registry import SIGNALS
-from pytest_rlstability.soak.state import SoakState
-from pytest_rlstability.units import format_duration
+from pytest_rlstability.leaks.signals.facts import SignalFacts, signal_facts
+from pytest_rlstability.model.events import Finished, Judged, Session, Started
+from pytest_rlstability.model.growth import mean_rate
+from pytest_rlstability.model.messages import Json
+from pytest_rlstability.model.series import LAP_TIME, PeakTable
+from pytest_rlstability.model.units import format_duration
+from pytest_rlstability.reports.log_reader import Attempt, RunRecord, TestRecord
+from pytest_rlstability.reports.page_statuses import STATUSES, UNFINISHED, Status, status_of, statuses_json
+from pytest_rlstability.reports.page_text import error_line, readable
+from pytest_rlstability.verdicts.leak import LeakState
 
-Json = dict[str, Any]
-
-STATUSES = ("CRASH", "STALL", "LEAK", "FLAKY", "FAILED", "UNFINISHED", "xfailed", "skipped", "passed")
-"""How a test can have ended, worst first."""
-_BAD = frozenset(STATUSES[:6])
 _ALL_TEXT = 24_000_000
 _MOST_TEXT, _LEAST_TEXT = 60_000, 2_000
 _ALL_POINTS = 1_200_000
 _LEAST_ROWS, _BASELINE_ROWS = 32, 256
-_WORTH_TELLING, _CHANGES = math.log(1.1), 12
+_WORTH_SHOWING, _CHANGES = math.log(1.1), 12
 _MADE_HERE = {
     LAP_TIME: ("lap time", "seconds"),
     "run_seconds": ("run time", "seconds"),
@@ -35,27 +31,30 @@ _MADE_HERE = {
 
 
 def page_data(runs: Sequence[RunRecord], baseline: Sequence[RunRecord] = ()) -> Json:
-    """Everything on the page: runs, tests worst first, and what became of them since *baseline*."""
+    """Everything on the page: runs, tests worst first, and the comparison with *baseline*."""
     tests = [(number, test) for number, run in enumerate(runs) for test in run.tests.values()]
     origins = list(dict.fromkeys((test.host, test.worker) for _, test in tests))
     builder = _Builder(runs, origins, _text_per_test([test for _, test in tests]))
     _thin([test for _, test in tests])
     before = {test.nodeid: test for run in baseline for test in run.tests.values()}
+    tests.sort(key=lambda pair: STATUSES.index(status_of(pair[1].last)))
     shown = [builder.test(number, test, before.get(test.nodeid)) for number, test in tests]
-    shown.sort(key=lambda test: STATUSES.index(test["status"]))
-    names = {name for test in shown for name in [*test.get("course", {}).get("columns", ()), *_still_names(test)]}
+    courses = [test["course"] for test in shown if "course" in test]
+    names = {name for course in courses for name in (*course["columns"], *course["still"])}
+    described = {name: facts for run in runs if run.session for name, facts in run.session.signals.items()}
+    signals = signal_facts(described)
     return {
-        "statuses": STATUSES,
+        "statuses": statuses_json(),
         "runs": [_run(run) for run in runs],
         "origins": [{"host": host, "worker": worker} for host, worker in origins],
-        "signals": {name: _described(name) for name in sorted(names)},
+        "signals": {name: _described(name, signals.get(name)) for name in sorted(names)},
         "tests": shown,
         "baseline": _comparison(shown, baseline, before) if baseline else None,
     }
 
 
 class _Builder:
-    """Makes the page's picture of one test after the other."""
+    """Makes the page's entry of each test."""
 
     def __init__(self, runs: Sequence[RunRecord], origins: Sequence[tuple[str, str]], text: int) -> None:
         self._runs = runs
@@ -64,118 +63,85 @@ class _Builder:
 
     def test(self, number: int, test: TestRecord, before: TestRecord | None) -> Json:
         attempt, status = test.last, status_of(test.last)
-        shown: Json = {
+        optional = {
+            "headline": self._headline(attempt, status, self._runs[number]),
+            "detail": self._detail(test),
+            "course": _course(attempt) if attempt.course.samples else None,
+            "before": _before(before, attempt) if before is not None else None,
+        }
+        return {
             "id": readable(test.nodeid, 2_000),
             "run": number,
             "origin": self._origins[test.host, test.worker],
-            "status": status,
-            "duration": _number(attempt.finished.get("duration")),
-            "laps": _number(attempt.finished.get("laps")) or (attempt.course.laps[-1] if attempt.course.laps else 0),
+            "status": status.name,
+            "duration": _duration(attempt),
+            "laps": attempt.end.laps or (attempt.course.laps[-1] if len(attempt.course) else 0),
             "peak": _peak(attempt),
+            **{name: value for name, value in optional.items() if value},
         }
-        if headline := self._headline(attempt, status, self._runs[number]):
-            shown["headline"] = headline
-        if detail := self._detail(test):
-            shown["detail"] = detail
-        if attempt.course.samples:
-            shown["course"] = _course(attempt)
-        if before is not None:
-            shown["before"] = _before(before, attempt)
-        return shown
 
-    def _headline(self, attempt: Attempt, status: str, run: RunRecord) -> str:
-        finished = attempt.finished
-        if verdict := _mapping(finished, "verdict"):
-            return readable(verdict.get("headline", ""), 1_000)
-        if status == "UNFINISHED":
-            after = f" {format_duration(run.last_time - attempt.begun)} after it began" if attempt.begun else ""
-            lap = f"; it was last heard of at lap {attempt.course.laps[-1]:.0f}" if attempt.course.laps else ""
+    def _headline(self, attempt: Attempt, status: Status, run: RunRecord) -> str:
+        if attempt.finished is None:
+            started = attempt.started_at
+            after = f" {format_duration(run.last_time - started)} after it began" if started else ""
+            lap = f"; its last sample is from lap {attempt.course.laps[-1]:.0f}" if len(attempt.course) else ""
             return f"did not finish: the log ends{after}{lap}"
-        if status == "FAILED":
-            return readable(_reason(str(finished.get("report", ""))), 1_000)
-        return readable(finished.get("reason") or "", 1_000)
+        if attempt.finished.verdict or status.bad:
+            return _headline(attempt.finished)
+        return readable(attempt.finished.reason, 1_000)
 
     def _detail(self, test: TestRecord) -> Json:
-        """What is shown when a test is opened; only what there is."""
-        attempt, finished = test.last, test.last.finished
-        verdict, facts = _mapping(finished, "verdict"), _mapping(_mapping(finished, "verdict"), "facts")
+        """What a test shows when it is opened, without what is empty."""
+        attempt, end, started = test.last, test.last.end, test.last.started or Started()
+        verdict = end.verdict
+        soak = [("Soak", "\n".join(end.soak.lines()))] if end.soak else []
+        sections = [*(verdict.sections if verdict else ()), *soak]
         detail: Json = {
-            "facts": {readable(key, 100): readable(value, 500) for key, value in facts.items()},
-            "sections": [self._section(pair) for pair in [*_pairs(verdict.get("sections")), *_soak(finished)]],
-            "report": "" if verdict else readable(finished.get("report", ""), self._text),
-            "output": [self._section(pair) for pair in _mapping(finished, "output").items()],
-            "stages": [readable(stage, 500) for stage in finished.get("stages") or ()],
-            "reproduce": readable(finished.get("reproduce") or "", 4_000),
-            "leftovers": [readable(left, 500) for left in finished.get("leftovers") or ()],
+            "where": readable(verdict.location, 500) if verdict and verdict.location else "",
+            "facts": {readable(k, 100): readable(v, 500) for k, v in verdict.facts.items()} if verdict else {},
+            "sections": self._titled(sections),
+            "report": "" if verdict else readable(end.report, self._text),
+            "output": self._titled(end.output.items()),
+            "stages": [readable(stage, 500) for stage in end.stages],
+            "reproduce": readable(end.reproduce or "", 4_000),
+            "leftovers": [readable(left, 500) for left in end.leftovers],
             "earlier": [_earlier(earlier) for earlier in test.attempts[:-1]],
         }
-        if detail["sections"] or detail["report"] or status_of(attempt) in _BAD:
-            detail["backend"] = finished.get("backend") or attempt.started.get("backend")
-            detail["seed"] = finished.get("seed", attempt.started.get("seed"))
-            detail["pid"] = attempt.started.get("pid")
-            detail["phases"] = {str(name): _number(value) for name, value in _mapping(finished, "phases").items()}
+        if detail["sections"] or detail["report"] or status_of(attempt).bad:
+            detail["backend"] = end.backend or started.backend
+            detail["seed"] = started.seed if end.seed is None else end.seed
+            detail["pid"] = started.pid
+            detail["phases"] = {name: _short(seconds) for name, seconds in end.phases.items()}
         return {key: value for key, value in detail.items() if value}
 
-    def _section(self, pair: Sequence[object]) -> list[str]:
-        title, text = pair
-        return [readable(title, 500), readable(text, self._text)]
+    def _titled(self, texts: Iterable[tuple[str, str]]) -> list[list[str]]:
+        return [[readable(title, 500), readable(text, self._text)] for title, text in texts]
 
 
-def status_of(attempt: Attempt) -> str:
-    """How the attempt ended, in one of the words of ``STATUSES``."""
-    finished = attempt.finished
-    if not finished:
-        return "UNFINISHED"
-    verdict = _mapping(finished, "verdict")
-    if finished.get("outcome") == "failed":
-        word = verdict.get("word")
-        return str(word) if word in STATUSES else "FAILED"
-    if finished.get("outcome") == "skipped":
-        return "xfailed" if verdict or finished.get("xfailed") else "skipped"
-    return "passed"
-
-
-def _reason(report: str) -> str:
-    """The line of a failure's text that says most in a row of a table: pytest marks it with an E."""
-    lines = [line for line in report.splitlines() if line.strip()]
-    marked = [line[1:].strip() for line in lines if line.startswith("E  ")]
-    return marked[0] if marked else lines[-1].strip() if lines else ""
-
-
-def _soak(finished: Mapping[str, Any]) -> list[Sequence[object]]:
-    """What a soak has come to, as a section."""
-    try:
-        return [("Soak", "\n".join(SoakState.from_dict(finished["soak"]).lines()))] if finished.get("soak") else []
-    except (AttributeError, TypeError, ValueError):
-        return []  # another version's soak
+def _headline(end: Finished) -> str:
+    return readable(end.verdict.headline if end.verdict else error_line(end.report), 1_000)
 
 
 def _earlier(attempt: Attempt) -> Json:
-    finished = attempt.finished
-    headline = _mapping(finished, "verdict").get("headline") or _reason(str(finished.get("report", "")))
-    return {
-        "status": status_of(attempt),
-        "headline": readable(headline, 1_000),
-        "duration": _number(attempt.finished.get("duration")),
-    }
+    return {"status": status_of(attempt).name, "headline": _headline(attempt.end), "duration": _duration(attempt)}
 
 
 def _run(run: RunRecord) -> Json:
-    session, statuses = run.session, Counter(status_of(test.last) for test in run.tests.values())
+    session = run.session or Session()
     return {
         "source": readable(run.source, 500),
         "host": readable(run.host, 200),
-        "platform": readable(session.get("platform", ""), 500),
-        "versions": readable(session.get("versions", ""), 1_000),
-        "seed": session.get("seed"),
-        "arguments": [readable(argument, 500) for argument in session.get("arguments") or ()],
+        "platform": readable(session.platform, 500),
+        "versions": readable(session.versions, 1_000),
+        "seed": session.seed,
+        "arguments": [readable(argument, 500) for argument in session.arguments],
         "began": round(run.first_time, 3),
         "ended": round(run.last_time, 3),
         "damaged": run.damaged,
-        "headless": not session,
+        "headless": run.session is None,
         "tests": len(run.tests),
         "places": sorted({readable(f"{test.host} {test.worker}", 200) for test in run.tests.values()}),
-        "statuses": dict(statuses),
+        "unfinished": sum(status_of(test.last) is UNFINISHED for test in run.tests.values()),
     }
 
 
@@ -186,11 +152,12 @@ def _course(attempt: Attempt, rows: int | None = None) -> Json:
     """The samples as columns; a signal that never moved is a single number."""
     course = attempt.course
     if rows is not None:
-        course.thin(rows)
+        course.shrink(rows)
     columns, still = {}, {}
-    for name, values in course.columns.items():
-        if name == LAP_TIME and "run_seconds" in course.columns:
+    for name in course.names:
+        if name == LAP_TIME and "run_seconds" in course.names:
             continue
+        values = course.column(name)
         known = [value for value in values if value == value]
         if known and min(known) == max(known):
             still[name] = _short(known[0])
@@ -203,42 +170,43 @@ def _course(attempt: Attempt, rows: int | None = None) -> Json:
         "columns": columns,
         "still": still,
         "warmup": _short(attempt.warmup),
-        "judged": [_judged(entry, attempt) for entry in _judgements(attempt) if entry["signal"] in columns],
+        "judged": [_judged(entry, attempt) for entry in _judgements(attempt) if entry.signal in columns],
     }
 
 
-def _judgements(attempt: Attempt) -> list[Json]:
-    """What was said of each signal; a verdict says it of one, where no leak check did."""
+def _judgements(attempt: Attempt) -> Sequence[Judged]:
+    """The judgements of a leak check; without one, what the verdict says about its signal."""
     if attempt.judged:
         return attempt.judged
-    facts = _mapping(_mapping(attempt.finished, "verdict"), "facts")
-    if not isinstance(facts.get("signal"), str):
-        return []
-    slope = facts.get("per_lap")
-    limit = "slope_limit" if slope is not None else "most"
-    return [{"signal": facts["signal"], "state": "leak", "slope": slope, "per": "lap", limit: facts.get("limit")}]
+    facts = attempt.end.verdict.facts if attempt.end.verdict else {}
+    if not isinstance(signal := facts.get("signal"), str):
+        return ()
+    slope, limit = _short(facts.get("per_lap")), _short(facts.get("limit"))
+    if slope is None:
+        return (Judged(signal, LeakState.LEAK, most=limit),)
+    return (Judged(signal, LeakState.LEAK, slope=slope, slope_limit=limit),)
 
 
-def _judged(entry: Json, attempt: Attempt) -> Json:
-    """One judgement with the line that goes with it: ``start`` is the line's value where measuring began."""
-    slope, per = _number(entry.get("slope")) or 0.0, "minute" if entry.get("per") == "minute" else "lap"
+def _judged(entry: Judged, attempt: Attempt) -> Json:
+    """One judgement with its fitted line: ``start`` is the line's value where measuring began."""
     course = attempt.course
-    first = next((row for row, lap in enumerate(course.laps) if lap >= attempt.warmup), 0)
-    clock = [second / 60 for second in course.seconds] if per == "minute" else course.laps
-    values = course.columns[entry["signal"]]
+    laps, values = course.laps, course.column(entry.signal)
+    first = next((row for row, lap in enumerate(laps) if lap >= attempt.warmup), 0)
+    clock = [second / 60 for second in course.seconds] if entry.per == "minute" else laps
     fitted = [
-        values[row] - slope * (clock[row] - clock[first])
+        values[row] - entry.slope * (clock[row] - clock[first])
         for row in range(first, len(values))
         if values[row] == values[row]
     ]
     return {
-        "signal": entry["signal"],
-        "state": str(entry.get("state", "")),
-        "reason": readable(entry.get("reason") or "", 200),
-        "slope": _short(slope),
-        "per": per,
-        "slope_limit": _number(entry.get("slope_limit")),
-        "most": _number(entry.get("most")),
+        "signal": entry.signal,
+        "state": entry.state,
+        "leaks": entry.state == LeakState.LEAK,
+        "reason": readable(entry.reason, 200),
+        "slope": _short(entry.slope),
+        "per": entry.per,
+        "slope_limit": _short(entry.slope_limit),
+        "most": _short(entry.most),
         "row": first,
         "start": _short(median(fitted)) if fitted else None,
         "begin": _short(fitted[0]) if fitted else None,
@@ -247,23 +215,17 @@ def _judged(entry: Json, attempt: Attempt) -> Json:
 
 def _thin(tests: Sequence[TestRecord]) -> None:
     """Keep a page of very many sampled tests small: what passed is drawn more coarsely."""
-    lines = sum(len(attempt.course.columns) for test in tests for attempt in test.attempts)
+    lines = sum(len(attempt.course.names) for test in tests for attempt in test.attempts)
     rows = max(_LEAST_ROWS, _ALL_POINTS // max(lines, 1))
     for test in tests:
-        if status_of(test.last) not in _BAD:
-            test.last.course.thin(rows)
+        if not status_of(test.last).bad:
+            test.last.course.shrink(rows)
 
 
-def _still_names(test: Json) -> Sequence[str]:
-    return list(test.get("course", {}).get("still", ()))
-
-
-def _described(name: str) -> Json:
-    """A signal's title and unit; a user's own counter is called what its author called it."""
-    if name in SIGNALS:
-        module, _, class_name = SIGNALS[name].partition(":")
-        signal = getattr(import_module(f"pytest_rlstability.signals.{module}"), class_name)
-        return {"title": signal.title, "unit": signal.unit}
+def _described(name: str, signal: SignalFacts | None) -> Json:
+    """A signal's title and unit. The title of a user's own counter is its name."""
+    if signal is not None:
+        return {"title": readable(signal.title, 200), "unit": signal.unit}
     title, unit = _MADE_HERE.get(name, (readable(name, 200), "count"))
     return {"title": title, "unit": unit}
 
@@ -275,8 +237,8 @@ def _before(test: TestRecord, now: Attempt) -> Json:
     """The same test in the baseline."""
     attempt = test.last
     shown: Json = {
-        "status": status_of(attempt),
-        "duration": _number(attempt.finished.get("duration")),
+        "status": status_of(attempt).name,
+        "duration": _duration(attempt),
         "peak": _peak(attempt),
         "lap_time": [_mean_lap_time(attempt.course), _mean_lap_time(now.course)],
     }
@@ -288,11 +250,12 @@ def _before(test: TestRecord, now: Attempt) -> Json:
 def _comparison(shown: Sequence[Json], baseline: Sequence[RunRecord], before: Mapping[str, TestRecord]) -> Json:
     now = {test["id"] for test in shown}
     then = {readable(nodeid, 2_000) for nodeid in before}
-    changed = [test for test in shown if "before" in test and _went(test)]
+    bad = {status.name for status in STATUSES if status.bad}
+    both = [(test["id"], test["status"] in bad, test["before"]["status"] in bad) for test in shown if "before" in test]
     return {
         "runs": [_run(run) for run in baseline],
-        "worse": [test["id"] for test in changed if _went(test) == "worse"],
-        "better": [test["id"] for test in changed if _went(test) == "better"],
+        "worse": [name for name, fails, failed in both if fails and not failed],
+        "better": [name for name, fails, failed in both if failed and not fails],
         "new": sorted(now - then),
         "vanished": sorted(then - now),
         "changes": _largest_changes(shown),
@@ -310,63 +273,44 @@ def _largest_changes(shown: Sequence[Json]) -> list[Json]:
             ("time per lap", "seconds", lap_now, lap_then),
             ("duration", "seconds", _long(test["duration"]), _long(before["duration"])),
         ):
-            if now and then and abs(math.log(now / then)) >= _WORTH_TELLING:
+            if now and then and abs(math.log(now / then)) >= _WORTH_SHOWING:
                 changes.append({"id": test["id"], "what": what, "unit": unit, "now": now, "then": then})
     changes.sort(key=lambda change: -abs(math.log(change["now"] / change["then"])))
     return changes[:_CHANGES]
 
 
-def _went(test: Json) -> str:
-    """Whether the test fails now and did not, or did and no longer does."""
-    now, then = test["status"] in _BAD, test["before"]["status"] in _BAD
-    return "" if now == then else "worse" if now else "better"
-
-
 def _long(seconds: float | None) -> float | None:
-    """A duration that says something of the test, not of how busy the machine was."""
+    """A duration of at least a second. A shorter one depends on how busy the machine was."""
     return seconds if seconds and seconds >= 1.0 else None
 
 
-def _mean_lap_time(course: Course) -> float | None:
-    if len(course.laps) < 2 or course.laps[-1] <= course.laps[0]:
-        return None
-    return (course.seconds[-1] - course.seconds[0]) / (course.laps[-1] - course.laps[0])
+def _mean_lap_time(course: PeakTable) -> float | None:
+    mean = mean_rate(course.laps, course.seconds)
+    return mean if mean > 0 else None
 
 
 # numbers and texts of any log
 
 
 def _text_per_test(tests: Sequence[TestRecord]) -> int:
-    """How long a text may be, so that a run in which everything fails is still a page one can open."""
-    failed = sum(status_of(test.last) in _BAD for test in tests)
+    """How long a text may be, so that the page of a run in which everything fails can still be opened."""
+    failed = sum(status_of(test.last).bad for test in tests)
     return min(_MOST_TEXT, max(_LEAST_TEXT, _ALL_TEXT // max(4 * failed, 1)))
 
 
+def _duration(attempt: Attempt) -> float | None:
+    return _short(attempt.finished.duration) if attempt.finished else None
+
+
 def _peak(attempt: Attempt) -> float | None:
-    told = _number(attempt.finished.get("peak_memory"))
-    if told:
-        return told
-    resident = [value for value in attempt.course.columns.get("rss", ()) if value == value]
+    if attempt.end.peak_memory:
+        return _short(attempt.end.peak_memory)
+    resident = [value for value in attempt.course.column("rss") if value == value]
     return max(resident) if resident else None
 
 
-def _number(value: object) -> float | None:
-    if isinstance(value, (int, float)) and math.isfinite(value):
-        return _short(value)
-    return None
-
-
-def _short(value: float) -> float | None:
-    """*value* in as few characters as a chart needs."""
-    if not math.isfinite(value):
+def _short(value: object) -> float | None:
+    """*value* in as few characters as a chart needs; None for what is not a finite number."""
+    if not isinstance(value, (int, float)) or not math.isfinite(value):
         return None
     return int(value) if float(value).is_integer() else float(f"{value:.7g}")
-
-
-def _mapping(holder: Mapping[str, Any], key: str) -> Mapping[str, Any]:
-    found = holder.get(key)
-    return found if isinstance(found, dict) else {}
-
-
-def _pairs(value: object) -> list[list[object]]:
-    return [pair for pair in value if isinstance(pair, list) and len(pair) == 2] if isinstance(value, list) else []

@@ -2,31 +2,26 @@
 
 from __future__ import annotations
 
-import contextlib
 import html
 import importlib.util
 import json
-import os
 import re
 import time
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from importlib.resources import files
 from pathlib import Path
 
 from pytest_rlstability import __version__
-from pytest_rlstability.reports.page_data import STATUSES, Json, page_data
-from pytest_rlstability.reports.reading import RunRecord
+from pytest_rlstability.model.messages import Json
+from pytest_rlstability.model.units import counted
+from pytest_rlstability.reports.log_reader import RunRecord
+from pytest_rlstability.reports.page_data import page_data
+from pytest_rlstability.reports.page_statuses import STATUSES
+from pytest_rlstability.reports.whole_file import replacing
 
 INSTALL_LINE = "pip install 'pytest-rlstability[report]'"
 _SLOT = re.compile(r"\{\{([\w.]+)\}\}")
-_NAMES = {
-    "CRASH": ("crash", "crashes"),
-    "STALL": ("stall", "stalls"),
-    "LEAK": ("leak", "leaks"),
-    "FLAKY": ("flaky test", "flaky tests"),
-    "FAILED": ("other failure", "other failures"),
-    "UNFINISHED": ("unfinished test", "unfinished tests"),
-}
 
 
 def has_charts() -> bool:
@@ -35,24 +30,12 @@ def has_charts() -> bool:
 
 
 def write_page(path: Path, runs: Sequence[RunRecord], baseline: Sequence[RunRecord] = ()) -> None:
-    """Write the page of *runs* to *path*, compared with *baseline* if there is one; an ``OSError`` leaves what was
-    there untouched."""
-    if not path.parent.exists():
-        path.parent.mkdir(parents=True)
-    unfinished = path.with_name(f".{path.name}.{os.getpid()}")
-    try:
-        with open(unfinished, "w", encoding="utf-8") as file:
-            for part in _parts(page_data(runs, baseline)):
-                file.write(part)
-        os.replace(unfinished, path)
-    except BaseException:
-        with contextlib.suppress(OSError):
-            unfinished.unlink()
-        raise
+    """Write the page of *runs*, compared with *baseline* if there is one. Raises ``OSError``."""
+    with replacing(path) as file:
+        file.writelines(_parts(page_data(runs, baseline)))
 
 
 def _parts(data: Json) -> Iterator[str]:
-    """The page from its first to its last character."""
     from plotly.offline import get_plotlyjs
 
     folder = files("pytest_rlstability.reports") / "page"
@@ -73,19 +56,19 @@ def _parts(data: Json) -> Iterator[str]:
 
 
 def title(data: Json) -> str:
-    """What there is to say in one line: ``1 crash and 2 leaks in 214 tests``."""
-    counts = {status: sum(test["status"] == status for test in data["tests"]) for status in STATUSES}
-    found = [f"{counts[status]:,} {names[counts[status] != 1]}" for status, names in _NAMES.items() if counts[status]]
-    total = len(data["tests"])
-    tests = "1 test" if total == 1 else f"{total:,} tests"
+    """The run in one line: ``1 crash and 2 leaks in 214 tests``."""
+    counts = Counter(test["status"] for test in data["tests"])
+    bad = [status for status in STATUSES if status.bad and counts[status.name]]
+    found = [counted(counts[status.name], status.one, status.many) for status in bad]
+    tests = counted(len(data["tests"]), "test")
     if not found:
         return f"No trouble in {tests}"
-    said = found[0] if len(found) == 1 else f"{', '.join(found[:-1])} and {found[-1]}"
-    return f"{said} in {tests}"
+    troubles = found[0] if len(found) == 1 else f"{', '.join(found[:-1])} and {found[-1]}"
+    return f"{troubles} in {tests}"
 
 
 def script_json(value: object) -> str:
-    """*value* as JSON that no text in it can break out of a script element.
+    """*value* as JSON for a script element, which no text in it can close.
 
     >>> script_json("</script>")
     '"\\\\u003c/script>"'

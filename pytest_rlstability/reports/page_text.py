@@ -1,4 +1,4 @@
-"""What a test wrote, made fit to be shown: no terminal codes, no half-drawn progress bars, no endless logs."""
+"""Texts of tests, prepared for the page: without terminal codes and overwritten lines, and not too long."""
 
 from __future__ import annotations
 
@@ -20,8 +20,19 @@ def readable(text: object, most: int) -> str:
     return _UNPRINTABLE.sub("\N{REPLACEMENT CHARACTER}", shown)
 
 
+def error_line(report: str) -> str:
+    """The line of a failure's text that pytest marks as the error, else its last line.
+
+    >>> error_line("def test():\\n>   assert 1 == 2\\nE   assert 1 == 2\\n\\nt.py:2: AssertionError")
+    'assert 1 == 2'
+    """
+    lines = [line for line in report.splitlines() if line.strip()]
+    marked = next((line[1:].strip() for line in lines if line.startswith("E ")), "")
+    return marked or (lines[-1].strip() if lines else "")
+
+
 def _shortened(text: str, most: int) -> str:
-    """The end says more than the beginning, so that it gets most of the room."""
+    """The end says more than the beginning, so it gets two thirds of the room."""
     if len(text) <= most:
         return text
     head, tail = most // 3, most - most // 3

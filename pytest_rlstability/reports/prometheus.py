@@ -3,39 +3,40 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from pytest_rlstability.reports.registry import path_option
+from pytest_rlstability.config.options import path_option
+from pytest_rlstability.model.events import Event, Started
+from pytest_rlstability.reports.exposition import FindFamily, kit_families, registry_of, require_library
+from pytest_rlstability.reports.run_state import RunState
 
 REFRESH_SECONDS = 15.0
 
 
 class TextFile:
-    """Writes the metrics anew every few seconds: another file first, then in the place of the old one.
+    """Rewrites the metrics every few seconds: to another file first, which then replaces the old one.
 
-    A file that cannot be written is tried again the next time; only the last try is told as trouble.
+    A failed write is repeated the next time; only the last failure is reported.
     """
 
-    def __init__(self, path: Path, refresh_seconds: float = REFRESH_SECONDS) -> None:
-        from pytest_rlstability.reports.exposition import registry_of
-        from pytest_rlstability.reports.run_state import RunState
-
+    def __init__(
+        self, path: Path, find_family: FindFamily = lambda name: None, *, refresh_seconds: float = REFRESH_SECONDS
+    ) -> None:
         self.trouble = ""
         self._path = path
         self._refresh_seconds = refresh_seconds
         self._state = RunState()
-        self._registry = registry_of(self._state)
+        self._registry = registry_of(self._state, find_family)
         self._over = threading.Event()
         self._thread = threading.Thread(target=self._refresh, name="rl-prometheus", daemon=True)
         self._write()
 
-    def hear(self, event: Mapping[str, Any]) -> None:
-        self._state.hear(event)
-        if event["event"] == "started" and self._thread.ident is None:
+    def handle(self, event: Event) -> None:
+        self._state.handle(event)
+        if isinstance(event, Started) and self._thread.ident is None:
             # Not before the first test: processes are forked until then, and none must be forked beside a thread.
             self._thread.start()
 
@@ -64,16 +65,9 @@ class TextFile:
             self.trouble = f"--rl-prometheus={self._path}: {error.strerror or error}; the metrics are not written"
 
 
-def add_options(group: pytest.OptionGroup, parser: pytest.Parser) -> None:
-    text = f"write metrics for Prometheus' textfile collector, every {REFRESH_SECONDS:.0f} s and at the end"
-    group.addoption("--rl-prometheus", metavar="PATH", default=None, help=text)
-
-
 def open_report(config: pytest.Config) -> TextFile | None:
     path = path_option(config, "rl_prometheus")
     if path is None:
         return None
-    from pytest_rlstability.reports.exposition import require_library
-
     require_library("--rl-prometheus")
-    return TextFile(Path(path))
+    return TextFile(path, kit_families(config))

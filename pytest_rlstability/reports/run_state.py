@@ -1,4 +1,4 @@
-"""What a run has come to so far, kept from its events: for whoever has to tell it while the run lasts."""
+"""The state of a run so far, from its events: what metrics show while the run lasts."""
 
 from __future__ import annotations
 
@@ -7,17 +7,18 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any
 
+from pytest_rlstability.model.events import Event, Finished, Outcome, Sample, Session, Started
+from pytest_rlstability.model.verdict import Word
 from pytest_rlstability.reports.history import History
 
 MOST_TESTS = 250
-"""Tests that are told one by one. A run of 10,000 tests must not become 10,000 times as many time series."""
+"""Tests that are shown one by one, so that a run of 10,000 tests does not have 10,000 times as many time series."""
 
 
 @dataclass
 class TestState:
-    """One test: what its samples and its end have told."""
+    """One test: what is known from its samples and its end."""
 
     __test__ = False
 
@@ -29,25 +30,25 @@ class TestState:
     peak_memory: float = 0.0
     seconds: float | None = None
     failed: bool = False
-    verdict: str = ""
+    word: Word | None = None
 
-    def hear_sample(self, event: Mapping[str, Any]) -> None:
-        self.values = {**self.values, **event["values"]}
-        self.laps = max(self.laps, int(event.get("lap", 0)))
+    def add_sample(self, event: Sample) -> None:
+        self.values = {**self.values, **event.values}
+        self.laps = max(self.laps, event.lap)
         self.peak_memory = max(self.peak_memory, self.values.get("rss", 0.0))
-        self.history.hear(event)
+        self.history.handle(event)
 
-    def hear_end(self, event: Mapping[str, Any]) -> None:
+    def finish(self, event: Finished) -> None:
         self.running = False
-        self.seconds = event.get("duration")
-        self.laps = max(self.laps, int(event.get("laps") or 0))
-        self.peak_memory = float(event.get("peak_memory") or self.peak_memory)
-        self.failed = event.get("outcome") == "failed"
-        self.verdict = (event.get("verdict") or {}).get("word", "")
+        self.seconds = event.duration
+        self.laps = max(self.laps, event.laps)
+        self.peak_memory = event.peak_memory or self.peak_memory
+        self.failed = event.failed
+        self.word = event.verdict.word if event.verdict else None
 
 
 class RunState:
-    """Hears events and remembers the tests worth telling of: those that run, those with samples, those that failed.
+    """Handles events and keeps the tests that are worth showing: those that run, have samples or failed.
 
     ``with state.reading() as tests: ...`` holds events back for as long as it takes to read a consistent state.
     """
@@ -56,10 +57,10 @@ class RunState:
         self._most_tests = most_tests
         self._lock = threading.Lock()
         self._tests: dict[str, TestState] = {}
-        self.session: Mapping[str, Any] = {}
+        self.session: Session | None = None
         self.active = True
-        self.outcomes: Counter[str] = Counter()
-        self.verdicts: Counter[str] = Counter()
+        self.outcomes: Counter[Outcome] = Counter()
+        self.verdicts: Counter[Word] = Counter()
         self.dropped = 0
 
     @contextmanager
@@ -68,9 +69,20 @@ class RunState:
         with self._lock:
             yield list(self._tests.values())
 
-    def hear(self, event: Mapping[str, Any]) -> None:
+    def handle(self, event: Event) -> None:
         with self._lock:
-            self._take(event["event"], event)
+            match event:
+                case Session():
+                    self.session = event
+                case Started():
+                    # Removed first: a test that runs again becomes the newest.
+                    self._tests.pop(event.test, None)
+                    self._tests[event.test] = TestState(event.test)
+                    self._make_room()
+                case Sample() if event.test in self._tests:
+                    self._tests[event.test].add_sample(event)
+                case Finished():
+                    self._finish(self._tests.setdefault(event.test, TestState(event.test)), event)
 
     def end(self) -> None:
         """The run is over."""
@@ -79,25 +91,11 @@ class RunState:
             for test in self._tests.values():
                 test.running = False
 
-    def _take(self, kind: str, event: Mapping[str, Any]) -> None:
-        name = event["test"]
-        if kind == "session":
-            self.session = event
-        elif kind == "started":
-            # Popped first: a test that runs again is the newest, not where it was.
-            self._tests.pop(name, None)
-            self._tests[name] = TestState(name)
-            self._make_room()
-        elif kind == "sample" and name in self._tests:
-            self._tests[name].hear_sample(event)
-        elif kind == "finished":
-            self._finish(self._tests.setdefault(name, TestState(name)), event)
-
-    def _finish(self, test: TestState, event: Mapping[str, Any]) -> None:
-        test.hear_end(event)
-        self.outcomes[event["outcome"]] += 1
-        if test.verdict:
-            self.verdicts[test.verdict] += 1
+    def _finish(self, test: TestState, event: Finished) -> None:
+        test.finish(event)
+        self.outcomes[event.outcome] += 1
+        if test.word is not None:
+            self.verdicts[test.word] += 1
         if not (test.failed or test.values):
             del self._tests[test.name]
         self._make_room()

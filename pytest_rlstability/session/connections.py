@@ -1,4 +1,4 @@
-"""Where the processes of a run meet: pytest's end of every connection, read in one place."""
+"""pytest's end of every connection to the processes of a run, read in one place."""
 
 from __future__ import annotations
 
@@ -12,93 +12,137 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from pytest_rlstability.facts import Exit
-from pytest_rlstability.isolation.board import Board, Slot
-from pytest_rlstability.isolation.output import output_paths
-from pytest_rlstability.isolation.wire import Record, Wire, listen
-from pytest_rlstability.locks.cycle import hear as hear_lock
+from pytest_rlstability.child.output import output_paths
+from pytest_rlstability.model.lock_waits import update_waits
+from pytest_rlstability.model.messages import (
+    Hello,
+    LockTaken,
+    LockWait,
+    LockWaitEnded,
+    Message,
+    PrepareInterpreter,
+    ProcessEnded,
+    ProtocolError,
+    Quit,
+    TestDone,
+    ThreadStarted,
+)
+from pytest_rlstability.model.progress_counters import ProcessCounters, ProgressCounters
+from pytest_rlstability.model.run import Exit
+from pytest_rlstability.osinfo.message_socket import Endpoint, MessageSocket, listen
+from pytest_rlstability.osinfo.process_control import end_tree
 
 
 @dataclass
 class TestProcess:
-    """Pytest's view of one test process."""
+    """What pytest's process knows of one test process."""
 
     __test__ = False
 
     serial: int
-    slot: Slot
+    counters: ProcessCounters
     stdout: Path
     stderr: Path
     pid: int = 0
-    brief: Record | None = None
-    wire: Wire | None = None
-    fault_socket: socket.socket | None = None
-    records: list[Record] = field(default_factory=list)
-    fault: bytearray = field(default_factory=bytearray)
-    threads: dict[int, str] = field(default_factory=dict)
+    first_order: PrepareInterpreter | None = None
+    """Sent as soon as the process connects."""
+    messages: MessageSocket | None = None
+    crash_socket: socket.socket | None = None
+    unread: list[Message] = field(default_factory=list)
+    crash_dump: bytearray = field(default_factory=bytearray)
+    thread_names: dict[int, str] = field(default_factory=dict)
     native_names: dict[int, str] = field(default_factory=dict)
-    daemons: set[int] = field(default_factory=set)
-    bystanders: set[int] = field(default_factory=set)
-    lock_waits: dict[int, Record] = field(default_factory=dict)
+    daemon_threads: set[int] = field(default_factory=set)
+    inherited_threads: set[int] = field(default_factory=set)
+    lock_waits: dict[int, LockWait] = field(default_factory=dict)
     exit: Exit | None = None
-    ended: bool = False
-    """Whether we had it killed."""
+    killed: bool = False
+    """Whether we asked for it to be killed."""
 
     @property
     def ready(self) -> bool:
-        return self.wire is not None and self.fault_socket is not None
+        return self.messages is not None and self.crash_socket is not None
 
-    def take_records(self, *, one_test: bool = False) -> list[Record]:
-        """What has come; of *one_test*, if a shared process may have gone on to the next."""
-        end = len(self.records)
+    def send(self, message: Message) -> None:
+        """Send *message* to the process; one that died before it connected gets nothing."""
+        if self.messages is not None:
+            self.messages.send(message)
+
+    def take_messages(self, *, one_test: bool = False) -> list[Message]:
+        """What has arrived; of *one_test* only, if the process may already run the next one."""
+        end = len(self.unread)
         if one_test:
-            end = next((number for number, record in enumerate(self.records, 1) if record["kind"] == "done"), end)
-        taken, self.records = self.records[:end], self.records[end:]
+            done = (number for number, message in enumerate(self.unread, 1) if isinstance(message, TestDone))
+            end = next(done, end)
+        taken, self.unread = self.unread[:end], self.unread[end:]
         return taken
+
+    def handle(self, message: Message) -> None:
+        """Keep one message, or what it says about the process itself."""
+        match message:
+            case ThreadStarted():
+                self._add_thread(message)
+            case LockWait() | LockTaken() | LockWaitEnded():
+                update_waits(self.lock_waits, message)
+            case _:
+                self.unread.append(message)
+
+    def _add_thread(self, thread: ThreadStarted) -> None:
+        self.thread_names[thread.ident] = thread.name
+        self.native_names[thread.native] = thread.name
+        if thread.daemon:
+            self.daemon_threads.add(thread.native)
+        if thread.inherited:
+            self.inherited_threads.add(thread.native)
 
 
 @dataclass
-class KeeperLink:
-    """Pytest's view of a keeper process."""
+class ParentLink:
+    """What pytest's process knows of a parent of test processes."""
 
-    wire: Wire
+    messages: MessageSocket
     serials: set[int] = field(default_factory=set)
 
 
-class Hub:
-    """Accepts the run's processes and turns what arrives into state of ``TestProcess`` objects.
+class Connections:
+    """Accepts the run's processes and turns what arrives into the state of ``TestProcess`` objects.
 
-    ``pump(timeout)`` waits for something to happen, at most *timeout* seconds, and takes it in: the only place
+    ``pump(timeout)`` waits for something to arrive, at most *timeout* seconds, and takes it in. It is the only place
     where pytest's process waits for a test.
     """
 
-    def __init__(self) -> None:
-        self.directory = Path(tempfile.mkdtemp(prefix="rlstability-"))
-        self.token = secrets.token_hex(8)
-        self.board = Board(self.directory)
-        self._server, self.address = listen(self.directory)
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        directory = Path(tempfile.mkdtemp(prefix="rlstability-"))
+        self._clock = clock
+        self._counters = ProgressCounters(directory)
+        self._server, address = listen(directory)
+        self.endpoint = Endpoint(address, secrets.token_hex(8), directory)
         self._selector = selectors.DefaultSelector()
         self._selector.register(self._server, selectors.EVENT_READ, self._accept)
         self._processes: dict[int, TestProcess] = {}
         self._serial = 0
-        self.keepers: list[KeeperLink] = []
+        self.parents: list[ParentLink] = []
+
+    @property
+    def directory(self) -> Path:
+        return self.endpoint.directory
 
     def expect(self) -> TestProcess:
-        """A place for a process that is about to be born."""
+        """A place for a process that is about to be started."""
         self._serial += 1
         stdout, stderr = output_paths(self.directory, self._serial)
-        process = TestProcess(self._serial, self.board.slot(self._serial), stdout, stderr)
+        process = TestProcess(self._serial, self._counters.of_process(self._serial), stdout, stderr)
         self._processes[process.serial] = process
         return process
 
     def pids(self) -> list[int]:
-        """Every test's process, and those that wait for a test."""
+        """Every test process, those that wait for a test included."""
         return [process.pid for process in self._processes.values()]
 
     def release(self, process: TestProcess) -> None:
-        """Forget a process that has ended, and its files."""
+        """Forget a process that has ended, and remove its files."""
         self._processes.pop(process.serial, None)
-        for connection in (process.wire, process.fault_socket):
+        for connection in (process.messages, process.crash_socket):
             if connection is not None:
                 self._unwatch(connection)
                 connection.close()
@@ -106,11 +150,11 @@ class Hub:
             path.unlink(missing_ok=True)
 
     def listen_to(self, process: TestProcess) -> None:
-        """Take in the process's records as they come. Until then they wait for its end: most tests are over before
-        anybody could act on them, and every wake-up costs."""
-        wire = process.wire
-        if wire is not None and not wire.closed and wire.fileno() not in self._selector.get_map():
-            self._selector.register(wire, selectors.EVENT_READ, lambda: self._read_test(process, wire))
+        """Take in the process's messages as they come. Until then they wait for its end: most tests are over before
+        anybody could act on a message, and every wake-up costs time."""
+        messages = process.messages
+        if messages is not None and not messages.closed and messages.fileno() not in self._selector.get_map():
+            self._selector.register(messages, selectors.EVENT_READ, lambda: self._read_test(process, messages))
 
     def pump(self, timeout: float | None) -> None:
         for key, _ in self._selector.select(timeout):
@@ -118,117 +162,112 @@ class Hub:
 
     def wait_until(self, condition: Callable[[], bool], timeout: float) -> bool:
         """Pump until *condition()* holds; False when *timeout* seconds passed first."""
-        deadline = time.monotonic() + timeout
+        deadline = self._clock() + timeout
         while not condition():
-            left = deadline - time.monotonic()
+            left = deadline - self._clock()
             if left <= 0:
                 return False
             self.pump(left)
         return True
 
     def close(self) -> None:
-        for key in list(self._selector.get_map().values()):
-            self._unwatch(key.fileobj)
-            key.fileobj.close()  # type: ignore[union-attr]
-        self._selector.close()
+        """Close every connection and remove the directory of the run."""
+        self.abandon()
         shutil.rmtree(self.directory, ignore_errors=True)
 
-    def drop(self) -> None:
-        """In a forked copy of this process: let go of every connection, without a word to the other ends."""
+    def abandon(self) -> None:
+        """Close every connection and keep the files: what a forked copy of pytest's process has to do."""
         for key in list(self._selector.get_map().values()):
             key.fileobj.close()  # type: ignore[union-attr]
         self._selector.close()
 
-    def dismiss(self, keeper: KeeperLink) -> None:
-        """Close the connection to a keeper; one that lives ends everything then."""
-        self._unwatch(keeper.wire)
-        keeper.wire.send({"do": "leave"})
-        keeper.wire.close()
-        if keeper in self.keepers:
-            self.keepers.remove(keeper)
+    def dismiss(self, parent: ParentLink) -> None:
+        """Close the connection to a parent of test processes, which then ends everything below it."""
+        self._unwatch(parent.messages)
+        parent.messages.send(Quit())
+        parent.messages.close()
+        if parent in self.parents:
+            self.parents.remove(parent)
+
+    def lose(self, parent: ParentLink) -> None:
+        """A parent of test processes has died, and its processes with it. Nobody else ends what those had started."""
+        self.dismiss(parent)
+        for serial in parent.serials:
+            process = self._processes.get(serial)
+            if process is not None and process.exit is None:
+                if process.pid:
+                    end_tree(process.pid)
+                self._read_rest(process)
+                process.exit = Exit(None)
 
     def _accept(self) -> None:
         connection, _ = self._server.accept()
         connection.setblocking(False)
-        wire = Wire(connection)
-        self._selector.register(wire, selectors.EVENT_READ, lambda: self._greet(wire, connection))
-        self._greet(wire, connection)  # the first words are mostly there already
+        messages = MessageSocket(connection)
+        self._selector.register(messages, selectors.EVENT_READ, lambda: self._greet(messages, connection))
+        self._greet(messages, connection)  # the first message is mostly there already
 
-    def _greet(self, wire: Wire, connection: socket.socket) -> None:
-        """The first words of a new connection say whose it is."""
-        records = wire.drain()
-        if not records and not wire.closed:
+    def _greet(self, messages: MessageSocket, connection: socket.socket) -> None:
+        """The first message of a new connection says whose it is. A stranger's connection is closed."""
+        try:
+            arrived = messages.drain()
+        except ProtocolError:
+            messages.closed, arrived = True, []
+        if not arrived and not messages.closed:
             return
-        self._unwatch(wire)
-        if not records or records[0].get("token") != self.token:
-            wire.close()
-            return
-        hello, *rest = records
-        if hello["role"] == "keeper":
-            self._adopt_keeper(wire, rest)
-        elif (process := self._processes.get(hello["serial"])) is None:
-            wire.close()
-        elif hello["role"] == "test":
-            self._adopt_test(process, wire, hello["pid"], rest)
-        else:
-            self._adopt_fault_socket(process, connection)
+        self._unwatch(messages)
+        match arrived:
+            case [Hello(role="parent", token=self.endpoint.token), *rest]:
+                self._add_parent(messages, rest)
+            case [Hello(role=role, token=self.endpoint.token, serial=serial, pid=pid), *rest] if (
+                process := self._processes.get(serial)
+            ):
+                if role == "test":
+                    self._add_test(process, messages, pid, rest)
+                else:
+                    self._add_crash_socket(process, connection)
+            case _:
+                messages.close()
 
-    def _adopt_keeper(self, wire: Wire, early: list[Record]) -> None:
-        keeper = KeeperLink(wire)
-        self.keepers.append(keeper)
-        self._hear_keeper(early)
-        self._selector.register(wire, selectors.EVENT_READ, lambda: self._read_keeper(keeper))
+    def _add_parent(self, messages: MessageSocket, arrived: list[Message]) -> None:
+        parent = ParentLink(messages)
+        self.parents.append(parent)
+        self._handle_parent(arrived)
+        self._selector.register(messages, selectors.EVENT_READ, lambda: self._read_parent(parent))
 
-    def _read_keeper(self, keeper: KeeperLink) -> None:
-        self._hear_keeper(keeper.wire.drain())
-        if keeper.wire.closed:
-            self.lose(keeper)
+    def _read_parent(self, parent: ParentLink) -> None:
+        self._handle_parent(parent.messages.drain())
+        if parent.messages.closed:
+            self.lose(parent)
 
-    def lose(self, keeper: KeeperLink) -> None:
-        """A keeper has died, and its processes with it."""
-        self.dismiss(keeper)
-        for serial in keeper.serials:
-            process = self._processes.get(serial)
-            if process is not None and process.exit is None:
-                process.exit = Exit(None)
+    def _handle_parent(self, arrived: list[Message]) -> None:
+        for message in arrived:
+            match message:
+                case ProcessEnded(serial, status, peak, strays):
+                    if (process := self._processes.get(serial)) is not None:
+                        process.exit = Exit(status, peak, strays)
+                        self._read_rest(process)
+                case _:
+                    raise ProtocolError(f"a parent of test processes does not send {type(message).__name__}")
 
-    def _hear_keeper(self, records: list[Record]) -> None:
-        for record in records:
-            process = self._processes.get(record["serial"])
-            if process is not None:
-                process.exit = Exit(record["status"], record["peak"], record["leftovers"])
-                self._take_last_words(process)
+    def _add_test(self, process: TestProcess, messages: MessageSocket, pid: int, arrived: list[Message]) -> None:
+        process.messages, process.pid = messages, pid
+        if process.first_order is not None:
+            messages.send(process.first_order)
+        for message in arrived:
+            process.handle(message)
 
-    def _adopt_test(self, process: TestProcess, wire: Wire, pid: int, early: list[Record]) -> None:
-        process.wire, process.pid = wire, pid
-        if process.brief is not None:
-            wire.send(process.brief)
-        self._hear_test(process, early)
+    def _read_test(self, process: TestProcess, messages: MessageSocket) -> None:
+        for message in messages.drain():
+            process.handle(message)
+        if messages.closed:
+            self._unwatch(messages)
 
-    def _read_test(self, process: TestProcess, wire: Wire) -> None:
-        self._hear_test(process, wire.drain())
-        if wire.closed:
-            self._unwatch(wire)
+    def _add_crash_socket(self, process: TestProcess, connection: socket.socket) -> None:
+        process.crash_socket = connection
+        self._selector.register(connection, selectors.EVENT_READ, lambda: self._read_dump(process, connection))
 
-    def _hear_test(self, process: TestProcess, records: list[Record]) -> None:
-        for record in records:
-            if record["kind"] == "thread":
-                process.threads[record["ident"]] = record["name"]
-                process.native_names[record["native"]] = record["name"]
-                if record["daemon"]:
-                    process.daemons.add(record["native"])
-                if record["before"]:
-                    process.bystanders.add(record["native"])
-            elif record["kind"] == "lock":
-                hear_lock(process.lock_waits, record)
-            else:
-                process.records.append(record)
-
-    def _adopt_fault_socket(self, process: TestProcess, connection: socket.socket) -> None:
-        process.fault_socket = connection
-        self._selector.register(connection, selectors.EVENT_READ, lambda: self._read_fault(process, connection))
-
-    def _read_fault(self, process: TestProcess, connection: socket.socket) -> None:
+    def _read_dump(self, process: TestProcess, connection: socket.socket) -> None:
         data = b"more"
         while data:
             try:
@@ -237,15 +276,15 @@ class Hub:
                 return
             except OSError:
                 data = b""
-            process.fault += data
+            process.crash_dump += data
         self._unwatch(connection)
 
-    def _take_last_words(self, process: TestProcess) -> None:
-        """Read what the dead process still has in flight: news of its exit may overtake its words."""
-        if process.wire is not None and not process.wire.closed:
-            self._read_test(process, process.wire)
-        if process.fault_socket is not None:
-            self._read_fault(process, process.fault_socket)
+    def _read_rest(self, process: TestProcess) -> None:
+        """Read what a process that has ended still had on its way: news of its exit may overtake its messages."""
+        if process.messages is not None and not process.messages.closed:
+            self._read_test(process, process.messages)
+        if process.crash_socket is not None:
+            self._read_dump(process, process.crash_socket)
 
     def _unwatch(self, connection: object) -> None:
         try:

@@ -1,178 +1,248 @@
-"""The engine: takes each test from pytest, has it run in a process of its own, and hands back what came of it."""
+"""Takes each test from pytest, has it run in another process, and gives pytest the reports."""
 
 from __future__ import annotations
 
 from collections.abc import Generator
 from contextlib import closing, nullcontext
+from dataclasses import replace
+from typing import Any
 
 import pytest
 
-from pytest_rlstability.beacon import is_test_process
-from pytest_rlstability.facts import Record, Run
-from pytest_rlstability.isolation.ahead import all_passed
-from pytest_rlstability.isolation.coverage import collect_coverage
-from pytest_rlstability.isolation.dispatch import Dispatch
-from pytest_rlstability.isolation.hub import Hub, TestProcess
-from pytest_rlstability.isolation.repeater import Repeater, free_cores
-from pytest_rlstability.isolation.supervisor import Job, Supervisor
-from pytest_rlstability.options import Settings, settings_of
-from pytest_rlstability.reports.desk import Desk
-from pytest_rlstability.reports.repeated import replay_trials
-from pytest_rlstability.reports.replay import replay, report_internal_error, summary
-from pytest_rlstability.reports.verdict_report import stability_of
-from pytest_rlstability.soak.ending import ended_by_sigterm
-from pytest_rlstability.verdicts import judge
+from pytest_rlstability.child.coverage import collect_coverage
+from pytest_rlstability.child.verdict_report import stability_of
+from pytest_rlstability.compat.pytest import base_temp
+from pytest_rlstability.config.options import Settings, settings_of
+from pytest_rlstability.config.reproduce import reproduce_command
+from pytest_rlstability.model.channel import is_test_process
+from pytest_rlstability.model.events import Finished, Sample, Started
+from pytest_rlstability.model.messages import Sampled
+from pytest_rlstability.model.run import Run
+from pytest_rlstability.model.verdict import Verdict
+from pytest_rlstability.session.blame import Blame, BlameSearch
+from pytest_rlstability.session.connections import Connections, TestProcess
+from pytest_rlstability.session.event_bus import EventBus
+from pytest_rlstability.session.flaky_report import replay_trials
+from pytest_rlstability.session.flaky_runner import FlakyRunner, free_cores
+from pytest_rlstability.session.launcher import TestLauncher
+from pytest_rlstability.session.overlap import known_order, may_overlap
+from pytest_rlstability.session.pools import Pools
+from pytest_rlstability.session.report_replay import finished, late_error, replay, report_internal_error, warn
+from pytest_rlstability.session.scheduler import Scheduler
+from pytest_rlstability.session.sigterm import ended_by_sigterm
+from pytest_rlstability.session.supervisor import ActiveRun, Supervisor
 from pytest_rlstability.verdicts.flaky import Trial, Trials
 
 
 class Engine:
-    """One per pytest process that runs tests."""
+    """One for each pytest process that runs tests."""
 
-    def __init__(self, session: pytest.Session, settings: Settings, desk: Desk) -> None:
-        self._desk = desk
+    def __init__(self, session: pytest.Session, settings: Settings, bus: EventBus) -> None:
+        self._session = session
         self._settings = settings
-        self._hub = Hub()
-        self._supervisor = Supervisor(self._hub, settings.native, self._tell_sample)
-        self._dispatch = Dispatch(session, settings, desk, self._hub, self._supervisor)
+        self._bus = bus
+        self._connections = Connections()
+        self._supervisor = Supervisor(self._connections, settings.native, self._emit_sample)
+        self._pools = Pools(session, settings, self._connections)
+        self._launcher = TestLauncher(session, settings, bus, self._connections, self._supervisor, self._pools)
+        self._launcher.on_exit = self._handle_exit
+        self._scheduler: Scheduler
 
     def start(self) -> str:
-        """Get ready; why tests are not forked, if they are not."""
-        self._dispatch.start()
-        return self._dispatch.reason_against_fork
+        """Make what must exist before the first fork; why tests are not forked, if they are not."""
+        base_temp(self._session.config)
+        plans = map(self._launcher.plan, self._session.items)
+        if {plan.backend for plan in plans if plan.isolate} & {"auto", "zygote"}:
+            self._pools.check_fork()
+        overlaps = may_overlap(self._session.config)
+        self._scheduler = Scheduler(self._launcher, known_order(self._session), overlaps=overlaps)
+        return self._pools.reason_against_fork
 
     def stop(self) -> None:
         """End every process of the run and remove its files."""
-        self._dispatch.leave_all()
-        collect_coverage(self._hub.directory)
-        self._dispatch.stop()
-        self._hub.close()
+        if hasattr(self, "_scheduler"):
+            self._scheduler.drop_all()
+        collect_coverage(self._connections.directory)
+        self._pools.stop()
+        self._connections.close()
 
     def isolates(self, item: pytest.Item) -> bool:
         """Whether *item* runs in a process of ours."""
-        return self._dispatch.isolates(item)
+        return self._launcher.isolates(item)
 
-    def run(self, item: pytest.Item, nextitem: pytest.Item | None) -> bool:
+    def run(self, item: pytest.Item, next_item: pytest.Item | None) -> bool:
         """Run *item*; False when it is not ours to run."""
         if not self.isolates(item):
             return False
         item.ihook.pytest_runtest_logstart(nodeid=item.nodeid, location=item.location)
         run: Run | None = None
         try:
-            repeated = self._dispatch.plan(item).flaky is not None
-            run = self._repeat(item, nextitem) if repeated else self._isolate(item, nextitem)
+            repeated = self._launcher.plan(item).flaky is not None
+            run = self._run_many(item, next_item) if repeated else self._run_once(item, next_item)
         except (KeyboardInterrupt, pytest.exit.Exception):
             raise
         except Exception:
             report_internal_error(item)
-        if run is not None and run.interrupted:
+        if run is not None and run.seen.interrupted:
             raise KeyboardInterrupt
-        if run is not None and run.stop is not None:
-            pytest.exit(run.stop["reason"], run.stop["code"])
+        if run is not None and run.seen.session_exit is not None:
+            pytest.exit(run.seen.session_exit.reason, run.seen.session_exit.code)
         item.ihook.pytest_runtest_logfinish(nodeid=item.nodeid, location=item.location)
         return True
 
-    def _isolate(self, item: pytest.Item, nextitem: pytest.Item | None) -> Run:
+    def _run_once(self, item: pytest.Item, next_item: pytest.Item | None) -> Run:
         """Run *item* once, and report it."""
-        job = self._dispatch.begin(item, nextitem)
-        run = job.run
-        self._tell_started(run)
-        with ended_by_sigterm() if self._dispatch.plan(item).soak is not None else nullcontext():
-            self._supervisor.supervise(job)
-        self._dispatch.finish(item, job)
-        if _ended_in_order(run):
-            verdict = judge(run)
-            if nextitem is not None and verdict is None and all_passed(run.reports):
-                self._dispatch.begin_ahead(nextitem)
-            reports = replay(item, run, verdict, self._settings)
-            self._report(item, reports, summary(run, reports))
-            for name, reason in run.stops.items():
-                if reason and not getattr(item.session, name):
-                    setattr(item.session, name, reason)
+        active = self._scheduler.begin(item, next_item)
+        run = active.run
+        self._emit_started(run)
+        with ended_by_sigterm() if self._launcher.plan(item).soak is not None else nullcontext():
+            self._supervisor.supervise(active)
+        self._scheduler.finish(active)
+        if _is_a_result(run):
+            verdict = item.ihook.pytest_rlstability_judge(run=run)
+            blame: Blame | None = None
+            if next_item is not None and verdict is None and run.seen.all_passed:
+                self._scheduler.start_early(next_item)
+            elif verdict is not None and run.ending.exit is not None and run.spec.stays:
+                blame = self._find_culprit(active, active.item, verdict)
+                verdict = verdict.with_note(blame.text)
+            reports = replay(item, run, verdict, self._settings, self._command(blame))
+            self._report(item, reports, finished(run, reports))
+            if blame is not None and verdict is not None and blame.culprit not in (None, item):
+                self._report_culprit(blame.culprit, blame, run, verdict)
+            if blame is not None and blame.interrupted:
+                raise KeyboardInterrupt
+            if run.seen.done is not None:
+                item.session.shouldstop = item.session.shouldstop or run.seen.done.should_stop
+                item.session.shouldfail = item.session.shouldfail or run.seen.done.should_fail
         return run
 
-    def _repeat(self, item: pytest.Item, nextitem: pytest.Item | None) -> Run:
+    def _find_culprit(self, active: ActiveRun, victim: pytest.Item | None, verdict: Verdict) -> Blame:
+        """The process that several tests shared has died: whose fault was it?"""
+        if not self._settings.blame_budget:
+            return Blame("The culprit was not searched for (rl_blame_budget = 0).")
+        search = BlameSearch(self._launcher.run_in_order, self._settings.blame_budget)
+        try:
+            return search.find(active.earlier, victim, verdict)
+        except KeyboardInterrupt:  # what is known is reported first
+            return Blame("The search for the culprit was interrupted.", interrupted=True)
+
+    def _handle_exit(self, active: ActiveRun) -> None:
+        """A process that several tests shared has ended after the last of them."""
+        run = active.run
+        try:
+            if not _is_a_result(run):
+                return
+        except RuntimeError:
+            report_internal_error(active.item)
+            return
+        if run.seen.resources_left:
+            warn(active.item, f"tests that shared a process left behind: {', '.join(run.seen.resources_left)}")
+        if run.ending.exit is not None and run.ending.exit.strays:
+            left = ", ".join(run.ending.exit.strays)
+            warn(active.item, f"tests that shared a process left processes running, now ended: {left}")
+        verdict: Verdict | None = active.item.ihook.pytest_rlstability_judge(run=run)
+        if verdict is not None:
+            blame = self._find_culprit(active, None, verdict)
+            verdict = verdict.with_note(blame.text)
+            self._report_culprit(blame.culprit or active.item, blame, run, verdict)
+
+    def _report_culprit(self, culprit: pytest.Item, blame: Blame, run: Run, verdict: Verdict) -> None:
+        """Fail a test that has been reported as passed: it made the process die later."""
+        headline = verdict.headline
+        if run.seen.phase != "exit":
+            headline = f"makes {run.spec.nodeid} die: {verdict.headline}"
+        report = late_error(culprit, run, replace(verdict, headline=headline), self._command(blame))
+        self._report(culprit, [report], replace(finished(run, [report]), test=culprit.nodeid))
+
+    def _command(self, blame: Blame | None) -> str:
+        """What reproduces it: the tests that are needed for it, in their order."""
+        if blame is None or not blame.sequence:
+            return ""
+        *before, last = blame.sequence
+        return reproduce_command(last, self._settings, before=before)
+
+    def _run_many(self, item: pytest.Item, next_item: pytest.Item | None) -> Run:
         """Run *item* until its promised pass rate is kept or broken, and report that once."""
-        plan = self._dispatch.plan(item)
+        plan = self._launcher.plan(item)
         assert plan.flaky is not None
-        self._dispatch.leave_all()
+        self._scheduler.drop_all()
         trials = Trials(plan.flaky, expected_to_fail=item.get_closest_marker("xfail") is not None)
         with closing(self._runs(item, trials)) as runs:
             for run in runs:
-                if not _ended_in_order(run):
+                if not _is_a_result(run):
                     return run
-                self._tell_trial(trials.add(run, judge(run)))
+                self._emit_trial(trials.add(run, item.ihook.pytest_rlstability_judge(run=run)))
                 if trials.stands_aside or trials.answer != "open":
                     break
-        self._dispatch.prewarm(nextitem)
+        if next_item is not None:
+            self._launcher.prewarm(next_item)
         run, reports = replay_trials(item, trials, self._settings)
-        facts = {} if trials.stands_aside else trials.facts()
-        self._report(item, reports, {**summary(run, reports), **facts})
+        facts: dict[str, Any] = {} if trials.stands_aside else trials.facts()
+        self._report(item, reports, replace(finished(run, reports), **facts))
         return run
 
     def _runs(self, item: pytest.Item, trials: Trials) -> Generator[Run]:
-        nursery = self._dispatch.nursery(self._dispatch.plan(item))
-
-        def start(process: TestProcess, seed: int) -> Job:
-            job = self._dispatch.hand_over(item, nursery, process, seed)
+        def start(process: TestProcess, seed: int) -> ActiveRun:
+            active = self._launcher.start_repeated(item, process, seed)
             if not trials.trials and seed == self._settings.seed:
-                self._tell_started(job.run)
-            return job
+                self._emit_started(active.run)
+            return active
 
-        at_once = 1 if self._settings.flaky == "serial" else free_cores()
-        repeater = Repeater(
+        runner = FlakyRunner(
             self._supervisor,
-            nursery,
-            lambda seed: self._dispatch.demand(item, seed),
+            self._launcher.pool(item),
+            lambda seed: self._launcher.spec(item, seed),
             start,
             seed=self._settings.seed,
-            at_once=at_once,
+            at_once=1 if self._settings.flaky == "serial" else free_cores(),
         )
-        return repeater.runs(lambda: trials.wanted)
+        return runner.runs(lambda: trials.wanted)
 
-    def _tell_sample(self, run: Run, sample: Record) -> None:
+    def _emit_sample(self, active: ActiveRun, sample: Sampled) -> None:
         """Pass on a sample. A soak's come often, for those who watch it live; fewer are enough to keep."""
-        if run.repeated:
-            return  # samples of runs side by side are no course of anything
-        if "soak" in sample and "judged" not in sample and not run.thinning.keeps(sample["seconds"]):
-            return
-        kept = {key: value for key, value in sample.items() if key not in ("kind", "soak")}
-        self._desk.tell("sample", run.nodeid, **kept)
+        if active.run.spec.repeated:
+            return  # samples of runs side by side are not one series
+        is_live_only = sample.soak is not None and sample.judged is None
+        if not is_live_only or active.thinning.keeps(sample.seconds):
+            self._bus.emit(Sample.of(active.run.spec.nodeid, sample))
 
-    def _tell_started(self, run: Run) -> None:
-        self._desk.tell("started", run.nodeid, pid=run.pid, backend=run.backend, seed=run.seed)
+    def _emit_started(self, run: Run) -> None:
+        spec = run.spec
+        self._bus.emit(Started(test=spec.nodeid, pid=run.seen.pid, backend=spec.backend, seed=spec.seed))
 
-    def _tell_trial(self, trial: Trial) -> None:
+    def _emit_trial(self, trial: Trial) -> None:
         """A run of a repeated test is to it what a lap is to a leak test."""
         run = trial.run
         values = {
             "run_passed": float(trial.outcome == "passed"),
-            "run_seconds": run.ended - run.started,
-            "peak_memory": float(run.exit.peak if run.exit else 0),
+            "run_seconds": run.seconds,
+            "peak_memory": float(run.ending.exit.peak if run.ending.exit else 0),
         }
-        self._desk.tell("sample", run.nodeid, lap=trial.number, seed=run.seed, values=values)
+        self._bus.emit(Sample(test=run.spec.nodeid, lap=trial.number, seed=run.spec.seed, values=values))
 
-    def _report(self, item: pytest.Item, reports: list[pytest.TestReport], finished: dict[str, object]) -> None:
-        self._desk.tell("finished", item.nodeid, **finished)
-        stability_of(reports[-1])["events"] = self._desk.take_waiting()
+    def _report(self, item: pytest.Item, reports: list[pytest.TestReport], event: Finished) -> None:
+        self._bus.emit(event)
+        stability_of(reports[-1])["events"] = self._bus.take_waiting()
         for report in reports:
             item.ihook.pytest_runtest_logreport(report=report)
 
 
-def _ended_in_order(run: Run) -> bool:
-    """Whether *run* is the test's to report: not one that ends the session."""
-    if run.fault:
-        raise RuntimeError(f"in the test's process:\n{run.fault}")
-    return not (run.stop or run.interrupted)
+def _is_a_result(run: Run) -> bool:
+    """Whether *run* is to be reported as the test's: not one that ends the session."""
+    if run.seen.internal_error:
+        raise RuntimeError(f"in the test's process:\n{run.seen.internal_error}")
+    return run.seen.session_exit is None and not run.seen.interrupted
 
 
 def engine_for(session: pytest.Session) -> Engine | None:
-    """A started engine; None in a process that runs no tests of its own, or is a test's itself."""
+    """A started engine; None in a process that runs no tests of its own, or is a test's process."""
     config = session.config
     settings = settings_of(config)
     is_controller = config.pluginmanager.hasplugin("dsession")
     if not settings.enabled or is_test_process(config) or is_controller or config.option.collectonly:
         return None
-    engine = Engine(session, settings, config.pluginmanager.getplugin("rlstability-desk"))
+    engine = Engine(session, settings, config.pluginmanager.getplugin("rlstability-event-bus"))
     try:
         reason_against_fork = engine.start()
     except BaseException:

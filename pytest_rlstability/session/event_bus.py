@@ -1,103 +1,102 @@
-"""Where everything said about a run comes together, in the process that shows it (with xdist: the controller)."""
+"""Hands every event of a run to its reports, in the process that shows results (with xdist: the controller)."""
 
 from __future__ import annotations
 
 import os
 import socket
-from collections.abc import Generator, Mapping
+from collections.abc import Generator, Sequence
 from contextlib import nullcontext
-from typing import Any
+from dataclasses import replace
+from itertools import chain
+from typing import Protocol
 
 import pytest
 
-from pytest_rlstability.events import event
-from pytest_rlstability.evidence.machine import platform_line, versions_line
-from pytest_rlstability.options import settings_of
-from pytest_rlstability.reports.live_line import LiveLine, live_line
-from pytest_rlstability.reports.registry import Report, open_reports
-from pytest_rlstability.reports.soaks import SoakBook
-from pytest_rlstability.reports.terminal import Tally
-from pytest_rlstability.reports.worker_line import say_to_controller
-from pytest_rlstability.soak.ending import ended_by_sigterm
+from pytest_rlstability.config.options import settings_of
+from pytest_rlstability.leaks.signals.facts import added_facts
+from pytest_rlstability.model.events import Event, Note, Session, from_json, to_json
+from pytest_rlstability.model.messages import Json
+from pytest_rlstability.osinfo.machine import platform_line, versions_line
+from pytest_rlstability.session.live_line import LiveLine, live_line
+from pytest_rlstability.session.sigterm import ended_by_sigterm
+from pytest_rlstability.session.soak_summary import SoakSummary
+from pytest_rlstability.session.terminal import Tally
+from pytest_rlstability.session.xdist_channel import send_to_controller
 
 
-class Desk:
-    """A plugin object. The engine tells it events; it passes them to the reports, and says the closing words.
+class Report(Protocol):
+    """Handles every event of the run, in the process that shows results. Opened by ``pytest_rlstability_reports``."""
 
-    In an xdist worker nobody is there to show anything: events go to the controller, at once where the line to it is
-    open, else they wait for the test's last report and travel with it.
+    trouble: str
+    """What went wrong, in a line or several: shown in red, and the run does not end as a success."""
+
+    def handle(self, event: Event) -> None:
+        """Take note of an event. Raises nothing: a report that cannot be written sets ``trouble``."""
+
+    def close(self) -> None:
+        """The run is over: finish what is being written."""
+
+    def lines(self) -> Sequence[str]:
+        """Lines for the closing section of the terminal."""
+
+
+class EventBus:
+    """A plugin that hands the engine's events to the reports and writes the closing lines.
+
+    In an xdist worker nothing is shown. Its events go to the controller: at once where the channel to it is open, else
+    with the test's last report.
     """
 
     def __init__(self, config: pytest.Config) -> None:
         self._config = config
         self._tally = Tally()
-        self._waiting: list[dict[str, Any]] = []
+        self._waiting: list[Json] = []
         worker = getattr(config, "workerinput", None)
         self._is_worker = worker is not None
         self.workers: int = worker["workercount"] if worker else 1
-        self._origin = {"host": socket.gethostname(), "worker": worker["workerid"] if worker else "main"}
-        self._reports: list[Report] = [] if self._is_worker else open_reports(config)
-        self._soaks = SoakBook()
+        self._host = socket.gethostname()
+        self._worker: str = worker["workerid"] if worker else "main"
+        self._reports: list[Report] = (
+            [] if self._is_worker else [*chain(*config.hook.pytest_rlstability_reports(config=config))]
+        )
+        self._soaks = SoakSummary()
         self._live: LiveLine | None = None
 
-    def tell(self, kind: str, test: str = "", **fields: object) -> None:
-        """Pass on an event, or keep it for the journey to the controller."""
-        told = {**event(kind, test, **fields), **self._origin}
+    def emit(self, event: Event) -> None:
+        """Handle an event of this process, or send it to the controller."""
+        event = replace(event, host=self._host, worker=self._worker)
         if not self._is_worker:
-            self._hear(told)
-        elif not say_to_controller(self._config, told):
-            self._waiting.append(told)
+            self.handle(event)
+        elif not send_to_controller(self._config, event) and not isinstance(event, Note):
+            self._waiting.append(to_json(event))
 
-    def note(self, kind: str, test: str, **fields: object) -> None:
-        """Show something of a running test that no report keeps: ``progress`` of a soak, a ``slow`` test's text."""
-        noted = {"note": kind, "test": test, **fields, **self._origin}
-        if not self._is_worker:
-            self._show(noted)
-        else:
-            say_to_controller(self._config, noted)
-
-    def hear_worker(self, words: Mapping[str, Any]) -> None:
-        """What a worker's desk was told."""
-        if "note" in words:
-            self._show(words)
-        else:
-            self._hear(words)
-
-    def take_waiting(self) -> list[dict[str, Any]]:
+    def take_waiting(self) -> list[Json]:
         """The events that have to travel with a report."""
         taken, self._waiting = self._waiting, []
         return taken
 
-    def _hear(self, told: Mapping[str, Any]) -> None:
-        self._soaks.hear(told)
-        if self._live is not None and told["event"] == "finished":
-            self._live.end(told["test"])
-        for report in self._reports:
-            report.hear(told)
-
-    def _show(self, noted: Mapping[str, Any]) -> None:
-        test = noted["test"]
-        if noted["note"] == "progress":
-            self._soaks.note(test, noted)
-        if self._live is None:
-            return
-        if noted["note"] == "progress":
-            self._live.show(test, noted)
-        else:
-            self._live.say(f"SLOW {test}: {noted['text']}")
+    def handle(self, event: Event) -> None:
+        """Show an event in the terminal and hand it to the reports, which get no notes."""
+        self._soaks.handle(event)
+        if self._live is not None:
+            self._live.handle(event)
+        if not isinstance(event, Note):
+            for report in self._reports:
+                report.handle(event)
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_sessionstart(self) -> None:
         if not self._is_worker:
             self._live = live_line(self._config)
-            settings = settings_of(self._config)
-            self.tell(
-                "session",
-                pid=os.getpid(),
-                platform=platform_line(),
-                versions=versions_line(),
-                seed=settings.seed,
-                arguments=[str(argument) for argument in self._config.invocation_params.args],
+            self.emit(
+                Session(
+                    pid=os.getpid(),
+                    platform=platform_line(),
+                    versions=versions_line(),
+                    seed=settings_of(self._config).seed,
+                    signals=added_facts(self._config),
+                    arguments=[str(argument) for argument in self._config.invocation_params.args],
+                )
             )
 
     @pytest.hookimpl(tryfirst=True)
@@ -112,12 +111,13 @@ class Desk:
         if self._live is not None:
             self._live.clear()
         self._tally.count(report)
-        for told in getattr(report, "rl_stability", {}).pop("events", ()):
-            self._hear(told)
+        for data in getattr(report, "rl_stability", {}).pop("events", ()):
+            if (event := from_json(data)) is not None:
+                self.handle(event)
 
     @pytest.hookimpl(wrapper=True, tryfirst=True)
     def pytest_runtestloop(self) -> Generator[None, object, object]:
-        """An xdist controller waits for its workers here; where tests run, the engine waits for each of them."""
+        """Let SIGTERM end an xdist controller that waits for soaks. Where tests run, the engine sees to that."""
         soaks_elsewhere = settings_of(self._config).soak and self._config.pluginmanager.hasplugin("dsession")
         with ended_by_sigterm() if soaks_elsewhere else nullcontext():
             return (yield)
@@ -126,8 +126,8 @@ class Desk:
     def pytest_sessionfinish(self, session: pytest.Session) -> None:
         if self._live is not None:
             self._live.clear()
-        for told in self._soaks.cut_short():
-            self._hear(told)
+        for event in self._soaks.cut_short():
+            self.handle(event)
         for report in self._reports:
             report.close()
         if session.exitstatus == pytest.ExitCode.OK and any(report.trouble for report in self._reports):
@@ -136,8 +136,8 @@ class Desk:
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
         for trouble in [line for report in self._reports for line in report.trouble.splitlines()]:
             terminalreporter.write_line(f"rl-stability: {trouble}", red=True)
-        told = [line for report in self._reports for line in report.lines()]
-        for line in [*self._soaks.lines(), *told, *self._tally.left_lines()]:
+        closing = [line for report in self._reports for line in report.lines()]
+        for line in [*self._soaks.lines(), *closing, *self._tally.resource_lines()]:
             terminalreporter.write_line(f"rl-stability: {line}")
         if tally := self._tally.line():
             terminalreporter.write_line(tally)

@@ -1,4 +1,4 @@
-"""The many runs of an ``rl_flaky`` test, told to pytest as one."""
+"""Reports the many runs of an ``rl_flaky`` test to pytest as one."""
 
 from __future__ import annotations
 
@@ -7,14 +7,15 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 import pytest
-from _pytest.skipping import evaluate_xfail_marks
 
-from pytest_rlstability.facts import Exit, Record, Run
-from pytest_rlstability.isolation.reporter import revive_report
-from pytest_rlstability.options import Settings
-from pytest_rlstability.reports.replay import replay, warn
-from pytest_rlstability.reports.reproduce import reproduce_command
-from pytest_rlstability.reports.verdict_report import junit_properties, stability_of
+from pytest_rlstability.child.verdict_report import junit_properties, stability_of
+from pytest_rlstability.compat.pytest import expected_failure
+from pytest_rlstability.config.options import Settings
+from pytest_rlstability.config.reproduce import reproduce_command
+from pytest_rlstability.model.messages import WarningRecorded
+from pytest_rlstability.model.run import Exit, Run
+from pytest_rlstability.session.report_replay import replay, warn
+from pytest_rlstability.session.restored_reports import restore_report
 from pytest_rlstability.verdicts.flaky import Trial, Trials, count_line, flaky_verdict
 
 _SHOWN_OUTPUT = 4000
@@ -37,7 +38,7 @@ def replay_trials(item: pytest.Item, trials: Trials, settings: Settings) -> tupl
         _expect(item, trials, reports)
     else:
         reports = replay(item, run, None, settings)
-        _tell_kept(item, trials, reports)
+        _show_kept(item, trials, reports)
     known = stability_of(reports[-1])
     known["own_process"] = len(trials.trials)
     _note(reports[-1], trials)
@@ -47,40 +48,41 @@ def replay_trials(item: pytest.Item, trials: Trials, settings: Settings) -> tupl
 def _sum_up(trials: Trials, settings: Settings) -> Run:
     """A run with the reports of one that passed (none, when the promise is broken) and what all of them left."""
     runs = [trial.run for trial in trials.trials]
-    failed = [trial.run for trial in trials.trials if trial.outcome == "failed"]
-    passed = [trial.run for trial in trials.trials if trial.outcome == "passed"]
     broken = trials.answer == "broken"
-    shown = (failed if broken else passed)[0]
-    return replace(
-        shown,
-        seed=settings.seed,
-        started=runs[0].started,
-        phase_start=runs[0].started,
-        ended=max(run.ended for run in runs),
-        reports=[] if broken else shown.reports,
-        stdout="",
-        stderr="",
-        warnings=_once(record for run in runs for record in run.warnings),
-        suite_properties=list(dict.fromkeys(pair for run in runs for pair in run.suite_properties)),
-        exit=Exit(
-            status=0,
-            peak=max(run.exit.peak for run in runs if run.exit),
-            leftovers=next((run.exit.leftovers for run in runs if run.exit and run.exit.leftovers), []),
+    wanted = "failed" if broken else "passed"
+    shown = next(trial.run for trial in trials.trials if trial.outcome == wanted)
+    exits = [run.ending.exit for run in runs if run.ending.exit]
+    return Run(
+        replace(shown.spec, seed=settings.seed),
+        replace(
+            shown.seen,
+            started=runs[0].seen.started,
+            phase_start=runs[0].seen.started,
+            reports=[] if broken else shown.seen.reports,
+            warnings=_once(warning for run in runs for warning in run.seen.warnings),
+            suite_properties=list(dict.fromkeys(pair for run in runs for pair in run.seen.suite_properties)),
+        ),
+        replace(
+            shown.ending,
+            time=max(run.ending.time for run in runs),
+            stdout="",
+            stderr="",
+            exit=Exit(0, max(exit.peak for exit in exits), next((exit.strays for exit in exits if exit.strays), ())),
         ),
     )
 
 
-def _once(warnings: Iterable[Record]) -> list[Record]:
+def _once(warnings: Iterable[WarningRecorded]) -> list[WarningRecorded]:
     """The same warning of twenty runs is one warning, whatever numbers it names."""
-    seen: dict[tuple[str, str, int], Record] = {}
-    for record in warnings:
-        seen.setdefault((re.sub(r"\d[\d.,]*", "0", record["message"]), record["filename"], record["lineno"]), record)
+    seen: dict[tuple[str, str, int], WarningRecorded] = {}
+    for warning in warnings:
+        seen.setdefault((re.sub(r"\d[\d.,]*", "0", warning.message), warning.filename, warning.lineno), warning)
     return list(seen.values())
 
 
 def _expect(item: pytest.Item, trials: Trials, reports: list[pytest.TestReport]) -> None:
     """An ``xfail(raises=...)`` names an exception, not a verdict: the runs know whether it was that one."""
-    marked = evaluate_xfail_marks(item)
+    marked = expected_failure(item)
     if marked is None or not trials.failed_as_expected:
         return
     for report in reports:
@@ -89,10 +91,10 @@ def _expect(item: pytest.Item, trials: Trials, reports: list[pytest.TestReport])
             report.wasxfail = marked.reason
 
 
-def _tell_kept(item: pytest.Item, trials: Trials, reports: list[pytest.TestReport]) -> None:
+def _show_kept(item: pytest.Item, trials: Trials, reports: list[pytest.TestReport]) -> None:
     call = next((report for report in reports if report.when == "call"), reports[-1])
     # What the test costs is all of its runs.
-    call.duration = max(call.duration, trials.trials[-1].run.ended - trials.trials[0].run.started)
+    call.duration = max(call.duration, trials.trials[-1].run.ending.time - trials.trials[0].run.seen.started)
     failures = "; ".join(count_line(group) for group in trials.groups())
     text = f"rl_flaky {trials.answer}: {trials.count_text()}{f': {failures}' if failures else ''}"
     call.sections.append(("rl-stability", text))
@@ -114,11 +116,11 @@ def _note(report: pytest.TestReport, trials: Trials) -> None:
 def _example(item: pytest.Item, trial: Trial) -> str:
     """All that one failed run said."""
     if trial.verdict is not None:
-        streams = [("Captured stdout", trial.run.stdout), ("Captured stderr", trial.run.stderr)]
+        streams = [("Captured stdout", trial.run.ending.stdout), ("Captured stderr", trial.run.ending.stderr)]
         return _with_output(trial.verdict.text(), streams)
-    for data in trial.run.reports:
+    for data in trial.run.seen.reports:
         if data["longrepr"] is not None:
-            report = revive_report(item, data)
+            report = restore_report(item, data)
             return _with_output(report.longreprtext, report.sections)
     return ""
 

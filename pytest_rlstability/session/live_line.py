@@ -1,23 +1,23 @@
-"""What is shown while a run goes on: one line that is rewritten in place, or one a minute where that cannot be."""
+"""The progress of running soaks: one line of the terminal that is rewritten in place, or a line a minute in a file."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
-from typing import Any
+from collections.abc import Callable
 
 import pytest
 
-from pytest_rlstability.soak.progress import progress_line
+from pytest_rlstability.model.events import Event, Finished, Progress, Slow
+from pytest_rlstability.session.watchdogs.soak_progress import progress_line
 
 A_MINUTE = 60.0
 _REDRAW = 0.5
 _TURN = 3.0
-"""Seconds that each of several running soaks has the line."""
+"""Seconds for which the line shows one of several running soaks."""
 
 
 class LiveLine:
-    """The terminal's line on running soaks. ``show(test, note)`` as notes come, ``clear()`` before others write."""
+    """Call ``handle(event)`` for each event, and ``clear()`` before something else is written."""
 
     def __init__(
         self, reporter: pytest.TerminalReporter, *, in_place: bool, clock: Callable[[], float] = time.monotonic
@@ -25,62 +25,63 @@ class LiveLine:
         self._reporter = reporter
         self._in_place = in_place
         self._clock = clock
-        self._running: dict[str, Mapping[str, Any]] = {}
+        self._running: dict[str, Progress] = {}
         self._written: dict[str, float] = {}
         self._drawn_at = float("-inf")
         self._drawn = False
 
-    def show(self, test: str, note: Mapping[str, Any]) -> None:
-        self._running[test] = note
-        if self._in_place:
-            self._draw()
-        else:
-            self._write(test, note)
-
-    def end(self, test: str) -> None:
-        """The soak is over."""
-        self._running.pop(test, None)
-        self._written.pop(test, None)
+    def handle(self, event: Event) -> None:
+        match event:
+            case Progress():
+                self._running[event.test] = event
+                if self._in_place:
+                    self._draw()
+                else:
+                    self._write(event)
+            case Slow():
+                self._write_line(f"SLOW {event.test}: {event.text}")
+            case Finished():
+                self._running.pop(event.test, None)
+                self._written.pop(event.test, None)
 
     def clear(self) -> None:
-        """Leave the line to others."""
+        """Erase the line."""
         if self._drawn:
             self._drawn = False
             self._reporter.rewrite("", erase=True)
             self._reporter.write("\r", flush=True)
 
-    def say(self, text: str) -> None:
-        """A line that stays."""
+    def _write_line(self, text: str) -> None:
         self.clear()
         self._reporter.ensure_newline()
         self._reporter.write_line(text)
 
-    def _write(self, test: str, note: Mapping[str, Any]) -> None:
+    def _write(self, progress: Progress) -> None:
         now = self._clock()
-        if now - self._written.get(test, float("-inf")) >= A_MINUTE:
-            self._written[test] = now
-            self.say(progress_line(test, note))
+        if now - self._written.get(progress.test, float("-inf")) >= A_MINUTE:
+            self._written[progress.test] = now
+            self._write_line(progress_line(progress))
 
     def _draw(self) -> None:
         now = self._clock()
         if now - self._drawn_at < _REDRAW:
             return
         self._drawn_at = now
-        tests = list(self._running)
-        turn = int(now / _TURN) % len(tests)
-        text = progress_line(tests[turn], self._running[tests[turn]])
-        if len(tests) > 1:
-            text = f"[{turn + 1}/{len(tests)}] {text}"
+        running = list(self._running.values())
+        turn = int(now / _TURN) % len(running)
+        text = progress_line(running[turn])
+        if len(running) > 1:
+            text = f"[{turn + 1}/{len(running)}] {text}"
         if not self._drawn:
             self._reporter.ensure_newline()
             self._drawn = True
-        width = self._reporter._tw.fullwidth - 1
+        width = self._reporter.config.get_terminal_writer().fullwidth - 1
         self._reporter.rewrite(text if len(text) <= width else f"{text[: width - 1]}…", erase=True)
         self._reporter.flush()
 
 
 def live_line(config: pytest.Config) -> LiveLine | None:
-    """The live line of this run; None where nobody wants one (``-qq``) or there is no terminal reporter."""
+    """The live line of this run; None with ``-qq`` or without a terminal reporter."""
     reporter = config.pluginmanager.getplugin("terminalreporter")
     if reporter is None or config.option.verbose <= -2:
         return None

@@ -1,4 +1,4 @@
-"""What a test's process reported, told to pytest's own plugins as if it had happened here."""
+"""Gives pytest the reports, warnings and properties that a test's process sent, as if the test had run here."""
 
 from __future__ import annotations
 
@@ -8,53 +8,55 @@ import warnings
 from collections.abc import Iterable
 
 import pytest
-from _pytest.runner import CallInfo
-from _pytest.skipping import evaluate_xfail_marks
 
-from pytest_rlstability.events import Verdict, VerdictFailure
-from pytest_rlstability.facts import Run
-from pytest_rlstability.isolation.reporter import revive_report, revive_warning
-from pytest_rlstability.options import Settings
-from pytest_rlstability.reports.reproduce import reproduce_command
-from pytest_rlstability.reports.verdict_report import junit_properties, show_verdict, stability_of
+from pytest_rlstability.child.verdict_report import junit_properties, show_verdict, stability_of
+from pytest_rlstability.compat.pytest import JunitLog, expected_failure
+from pytest_rlstability.config.options import Settings
+from pytest_rlstability.config.reproduce import reproduce_command
+from pytest_rlstability.model.events import Finished, Outcome
+from pytest_rlstability.model.run import Run
+from pytest_rlstability.model.verdict import Verdict, VerdictFailure
+from pytest_rlstability.session.restored_reports import restore_report, restore_warning
 from pytest_rlstability.verdicts.crash import shared_facts
 
 
 class RLStabilityWarning(pytest.PytestWarning):
-    """Something a test did that is not its failure, but that its author wants to know."""
+    """Something that a test did, that is not a failure, and that its author wants to know."""
 
 
-def replay(item: pytest.Item, run: Run, verdict: Verdict | None, settings: Settings) -> list[pytest.TestReport]:
-    """The reports of *run*, with *verdict* in the place of the test's own outcome; warnings and the like are told
-    at once, the reports are the caller's to log."""
-    reports = [revive_report(item, data) for data in run.reports]
-    reports = _bring_verdict_home(reports) if verdict is None else _with_verdict(item, run, verdict, reports)
+def replay(
+    item: pytest.Item, run: Run, verdict: Verdict | None, settings: Settings, command: str = ""
+) -> list[pytest.TestReport]:
+    """The reports of *run*, with *verdict* in the place of the test's own outcome. The caller logs them; warnings and
+    JUnit properties are recorded here."""
+    reports = [restore_report(item, data) for data in run.seen.reports]
+    reports = _move_verdict_to_call(reports) if verdict is None else _with_verdict(item, run, verdict, reports, command)
     known = stability_of(reports[-1])
     for report in reports:
         known.update(getattr(report, "rl_stability", {}))
         if report.failed and not _has_verdict(report):
-            if memory := run.memory.text():
-                report.sections.append((f"Memory until lap {run.lap}", memory))
+            if memory := run.seen.memory.text():
+                report.sections.append((f"Memory until lap {run.seen.lap}", memory))
             known["reproduce"] = reproduce_command(item, settings)
             report.sections.append(("rl-stability", f"Reproduce: {known['reproduce']}"))
-    known.update(seed=run.seed, backend=run.backend, own_process=run.exit is not None)
+    known.update(seed=run.spec.seed, backend=run.spec.backend, own_process=not run.spec.previous_test)
     if "verdict" in known:
         known["verdict"]["facts"] = {**shared_facts(run), **known["verdict"]["facts"]}
-    if run.soak is not None:
-        known["soak"] = run.soak.to_dict()
-    if run.left_behind:
-        known["left_behind"] = run.left_behind
+    if run.seen.soak is not None:
+        known["soak"] = run.seen.soak.to_dict()
+    if run.seen.resources_left:
+        known["resources_left"] = run.seen.resources_left
     reports[-1].user_properties += junit_properties(known)
     _replay_side_effects(item, run)
     return reports
 
 
 def _with_verdict(
-    item: pytest.Item, run: Run, verdict: Verdict, reports: list[pytest.TestReport]
+    item: pytest.Item, run: Run, verdict: Verdict, reports: list[pytest.TestReport], command: str
 ) -> list[pytest.TestReport]:
-    """The test has failed, whatever it had reported of itself; tear-down is closed so that every test has one."""
+    """The test has failed, whatever it reported itself. Every test gets a tear-down report."""
     own = _own_call(reports)
-    crash = _failed_report(item, run, verdict)
+    crash = _failed_report(item, run, verdict, command)
     crash.sections = [*(reports[-1].sections if reports else []), *_captured(run)]
     if own is not None and own.failed:
         crash.sections.insert(0, ("Before that the test had failed with", own.longreprtext))
@@ -64,7 +66,7 @@ def _with_verdict(
     return [*before, crash, *(after or [_copy_passed(crash, "teardown")])]
 
 
-def _bring_verdict_home(reports: list[pytest.TestReport]) -> list[pytest.TestReport]:
+def _move_verdict_to_call(reports: list[pytest.TestReport]) -> list[pytest.TestReport]:
     """A verdict reached while a fixture was torn down fails the test, as one reached in its body does."""
     late = next((report for report in reports if report.when != "call" and _has_verdict(report)), None)
     own = _own_call(reports)
@@ -89,23 +91,23 @@ def _own_call(reports: Iterable[pytest.TestReport]) -> pytest.TestReport | None:
     return own
 
 
-def _failed_report(item: pytest.Item, run: Run, verdict: Verdict) -> pytest.TestReport:
+def _failed_report(item: pytest.Item, run: Run, verdict: Verdict, command: str) -> pytest.TestReport:
     """The report of a test that cannot report itself.
 
-    Not made by the ``pytest_runtest_makereport`` hook: other plugins' parts in it count on a set-up that ran in
-    this process. Only the expected failure is honoured, as pytest does it.
+    Not made by the ``pytest_runtest_makereport`` hook: other plugins rely there on a set-up that ran in this process.
+    Only ``xfail`` is honoured, as pytest does it.
     """
-    try:
+
+    def fail() -> None:
         raise VerdictFailure(verdict)
-    except VerdictFailure as failure:
-        raised = pytest.ExceptionInfo.from_exception(failure)
-    start = run.phase_start or run.started
-    duration = max(0.0, run.ended - start)
-    call: CallInfo[None] = CallInfo(None, raised, start, run.ended, duration, "call", _ispytest=True)
+
+    call = pytest.CallInfo.from_call(fail, when="call")
+    call.start, call.stop = run.seen.phase_start or run.seen.started, run.ending.time
+    call.duration = max(0.0, call.stop - call.start)
     report = pytest.TestReport.from_item_and_call(item, call)
-    show_verdict(report, item, verdict)
-    xfailed = evaluate_xfail_marks(item)
-    # A crash is no exception a test could name in advance, so that one expected by its type is not this one.
+    show_verdict(report, item, verdict, command)
+    xfailed = expected_failure(item)
+    # A test cannot name a crash as an exception type in advance.
     if xfailed is not None and xfailed.raises is None and not item.config.option.runxfail:
         report.outcome = "skipped"
         report.wasxfail = xfailed.reason
@@ -114,8 +116,8 @@ def _failed_report(item: pytest.Item, run: Run, verdict: Verdict) -> pytest.Test
 
 def _captured(run: Run) -> list[tuple[str, str]]:
     return [
-        (f"Captured {name} {run.phase}", text)
-        for name, text in (("stdout", run.stdout), ("stderr", run.stderr))
+        (f"Captured {name} {run.seen.phase}", text)
+        for name, text in (("stdout", run.ending.stdout), ("stderr", run.ending.stderr))
         if text
     ]
 
@@ -136,23 +138,22 @@ def _copy_passed(report: pytest.TestReport, when: str) -> pytest.TestReport:
 
 
 def _replay_side_effects(item: pytest.Item, run: Run) -> None:
-    for record in run.warnings:
-        _record_warning(item, revive_warning(record), record["when"], record["nodeid"])
-    if run.suite_properties or run.junit_attributes:
-        _replay_junit(item, run)
-    if run.exit is not None and run.exit.leftovers:
-        left = ", ".join(run.exit.leftovers)
+    for recorded in run.seen.warnings:
+        _record_warning(item, restore_warning(recorded), recorded.when, recorded.nodeid)
+    if run.seen.suite_properties or run.seen.junit_attributes:
+        JunitLog(item.config).add(item, run.seen.suite_properties, run.seen.junit_attributes)
+    if run.ending.exit is not None and run.ending.exit.strays:
+        left = ", ".join(run.ending.exit.strays)
         warn(item, f"{item.nodeid} left processes running, now ended: {left}")
 
 
-def _replay_junit(item: pytest.Item, run: Run) -> None:
-    from _pytest.junitxml import xml_key
-
-    log = item.config.stash.get(xml_key, None)
-    if log is not None:
-        for name, value in run.suite_properties:
-            log.add_global_property(name, value)
-        log.node_reporter(getattr(item, "id", item.nodeid)).attrs.update(run.junit_attributes)
+def late_error(item: pytest.Item, run: Run, verdict: Verdict, command: str) -> pytest.TestReport:
+    """An error of a test that has been reported already: what it did showed only later."""
+    report = _failed_report(item, run, verdict, command)
+    report.when, report.outcome = "teardown", "failed"
+    stability_of(report)["late"] = True
+    report.user_properties += junit_properties(stability_of(report))
+    return report
 
 
 def warn(item: pytest.Item, text: str) -> None:
@@ -178,28 +179,30 @@ def _reason(reports: list[pytest.TestReport]) -> str:
     return str(skipped.longrepr[2]) if isinstance(skipped.longrepr, tuple) else skipped.longreprtext
 
 
-def summary(run: Run, reports: list[pytest.TestReport]) -> dict[str, object]:
-    """What the event log says of a finished test."""
+def finished(run: Run, reports: list[pytest.TestReport]) -> Finished:
+    """The event for a test that is over."""
     known = stability_of(reports[-1])
-    outcome = next((report.outcome for report in reports if report.failed), None)
-    return {
-        "outcome": outcome or next((report.outcome for report in reports if report.skipped), "passed"),
-        "duration": run.ended - run.started,
-        "phases": {str(report.when): report.duration for report in reports},
-        "backend": run.backend,
-        "seed": run.seed,
-        "laps": run.lap,
-        "soak": None if run.soak is None else run.soak.to_dict(),
-        "peak_memory": run.exit.peak if run.exit else 0,
-        "leftovers": run.exit.leftovers if run.exit else [],
-        "stages": [*run.stages_done, *run.stages_open],
-        "reason": _reason(reports),
-        "xfailed": any(report.skipped and hasattr(report, "wasxfail") for report in reports),
-        "verdict": known.get("verdict"),
-        "reproduce": known.get("reproduce"),
-        "report": "\n".join(report.longreprtext for report in reports if report.failed),
-        "output": dict(reports[-1].sections) if outcome else {},
-    }
+    outcomes = {report.outcome for report in reports}
+    failed = "failed" in outcomes
+    return Finished(
+        test=run.spec.nodeid,
+        outcome=Outcome.FAILED if failed else Outcome.SKIPPED if "skipped" in outcomes else Outcome.PASSED,
+        duration=run.seconds,
+        phases={str(report.when): report.duration for report in reports},
+        backend=run.spec.backend,
+        seed=run.spec.seed,
+        laps=run.seen.lap,
+        soak=run.seen.soak,
+        peak_memory=run.ending.exit.peak if run.ending.exit else 0,
+        leftovers=run.ending.exit.strays if run.ending.exit else (),
+        stages=(*run.seen.stages_done, *run.seen.stages_open),
+        reason=_reason(reports),
+        xfailed=any(report.skipped and hasattr(report, "wasxfail") for report in reports),
+        verdict=Verdict.from_dict(known["verdict"]) if "verdict" in known else None,
+        reproduce=known.get("reproduce"),
+        report="\n".join(report.longreprtext for report in reports if report.failed),
+        output=dict(reports[-1].sections) if failed else {},
+    )
 
 
 def report_internal_error(item: pytest.Item) -> None:

@@ -1,62 +1,53 @@
-"""The soaks of a run: which are under way, what those that ended came to, and what to say of those cut short."""
+"""The soaks of a run: those that are running, and a closing line for each that ended or was cut short."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+from dataclasses import replace
 
-from pytest_rlstability.events import event
-from pytest_rlstability.soak.state import SoakState
-from pytest_rlstability.units import format_duration
-
-_SHOWN = 20
+from pytest_rlstability.model.events import Event, Finished, Outcome, Progress
+from pytest_rlstability.model.units import format_duration
+from pytest_rlstability.session.terminal import first_lines
 
 
-class SoakBook:
-    """Hears events and notes; ``cut_short()`` gives the ``finished`` events of soaks that never came to their own."""
+class SoakSummary:
+    """Handles the events of a run."""
 
     def __init__(self) -> None:
-        self._running: dict[str, Mapping[str, Any]] = {}
+        self._running: dict[str, Progress] = {}
         self._lines: list[str] = []
 
-    def note(self, test: str, note: Mapping[str, Any]) -> None:
-        self._running[test] = note
+    def handle(self, event: Event) -> None:
+        match event:
+            case Progress():
+                self._running[event.test] = event
+            case Finished():
+                self._running.pop(event.test, None)
+                if event.soak is not None:
+                    cut = event.outcome is Outcome.INTERRUPTED
+                    parts = [*([f"interrupted, {event.soak.so_far()}"] if cut else []), *event.soak.lines()]
+                    self._lines.append(f"soak {event.test}: {'; '.join(parts)}")
 
-    def hear(self, told: Mapping[str, Any]) -> None:
-        if told["event"] != "finished":
-            return
-        self._running.pop(told["test"], None)
-        if told.get("soak"):
-            state = SoakState.from_dict(told["soak"])
-            words = state.lines()
-            if told["outcome"] == "interrupted":
-                words = [f"interrupted, {state.so_far()}", *words]
-            self._lines.append(f"soak {told['test']}: {'; '.join(words)}")
-
-    def cut_short(self) -> list[dict[str, object]]:
-        """The run ends here: what is known of every soak that was still going on."""
+    def cut_short(self) -> list[Finished]:
+        """At the end of the run: a ``Finished`` event for every soak that was still running."""
         running, self._running = self._running, {}
-        return [self._interrupted(test, note) for test, note in running.items()]
+        return [_interrupted(progress) for progress in running.values()]
 
     def lines(self) -> list[str]:
         """A closing line for each soak."""
-        more = len(self._lines) - _SHOWN
-        return [*self._lines[:_SHOWN], *([f"... and {more} more soaks"] if more > 0 else [])]
+        return first_lines(self._lines, "soaks")
 
-    def _interrupted(self, test: str, note: Mapping[str, Any]) -> dict[str, object]:
-        state = SoakState.from_dict(note["soak"])
-        seconds = min(note["seconds"], state.duration)
-        text = f"interrupted after {format_duration(seconds)} in lap {note['laps']}, {state.so_far()}"
-        return event(
-            "finished",
-            test,
-            outcome="interrupted",
-            duration=note["seconds"],
-            laps=note["laps"],
-            stages=[note["stage"]] if note["stage"] else [],
-            verdict=None,
-            report=text,
-            soak={**note["soak"], "seconds": seconds, "laps": note["laps"]},
-            host=note["host"],
-            worker=note["worker"],
-        )
+
+def _interrupted(progress: Progress) -> Finished:
+    state = progress.soak
+    seconds = min(progress.seconds, state.duration)
+    return Finished(
+        test=progress.test,
+        outcome=Outcome.INTERRUPTED,
+        duration=progress.seconds,
+        laps=progress.laps,
+        stages=[progress.stage] if progress.stage else [],
+        report=f"interrupted after {format_duration(seconds)} in lap {progress.laps}, {state.so_far()}",
+        soak=replace(state, seconds=seconds, laps=progress.laps),
+        host=progress.host,
+        worker=progress.worker,
+    )

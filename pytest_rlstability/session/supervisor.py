@@ -1,4 +1,4 @@
-"""Watches tests in their processes from the job to the end, and gathers what is known of them."""
+"""Watches tests in their processes from the first order to the end, and gathers what is known of them."""
 
 from __future__ import annotations
 
@@ -7,179 +7,207 @@ import signal
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import pytest
 
-from pytest_rlstability.evidence.machine import kernel_kills
-from pytest_rlstability.evidence.native import native_stack
-from pytest_rlstability.evidence.processes import members_of
-from pytest_rlstability.facts import Exit, Killed, Run
-from pytest_rlstability.isolation import sockets
-from pytest_rlstability.isolation.faults import STACKS_SIGNAL
-from pytest_rlstability.isolation.hub import Hub, TestProcess
-from pytest_rlstability.isolation.nursery import Nursery
-from pytest_rlstability.isolation.output import read_output
-from pytest_rlstability.isolation.watch import Watch
-from pytest_rlstability.isolation.wire import Record
+from pytest_rlstability.child.output import read_output
+from pytest_rlstability.model.messages import Sampled
+from pytest_rlstability.model.run import Exit, Killed, Run
+from pytest_rlstability.model.thinning import Thinning
+from pytest_rlstability.osinfo.descriptors import remove_directories, socket_directories
+from pytest_rlstability.osinfo.fatal_signals import STACKS_SIGNAL
+from pytest_rlstability.osinfo.linux import kernel_kills
+from pytest_rlstability.osinfo.native_stacks import native_stack
+from pytest_rlstability.osinfo.processes import members_of
+from pytest_rlstability.session.connections import Connections, TestProcess
+from pytest_rlstability.session.process_pool import ProcessPool
+from pytest_rlstability.session.watchdogs import KillCondition, Observer
 
 _SHORT_TEST = 0.02
-"""Seconds a test has to end by itself before anything it says is listened to."""
+"""Seconds that a test has to end by itself before its messages are read as they come."""
 _QUIET = 0.1
-"""Seconds without a further byte after which a dump is taken as complete."""
-_FIRST_WORD = 2.0
+"""Seconds without a further byte after which a dump is complete."""
+_FIRST_BYTE = 2.0
 _END_LIMIT = 10.0
 _INTERRUPT_GRACE = 1.0
 
 
 @dataclass
-class Job:
-    """One run that a process has been told to do, and what may end it from outside."""
+class ActiveRun:
+    """One test that a process has been told to run, and what may end it from outside."""
 
-    nursery: Nursery
+    item: pytest.Item
+    pool: ProcessPool
     process: TestProcess
     run: Run
-    watches: Sequence[Watch]
+    earlier: list[pytest.Item] = field(default_factory=list)
+    """The tests that ran before it in the same process."""
+    kill_conditions: Sequence[KillCondition] = ()
+    observers: Sequence[Observer] = ()
+    thinning: Thinning = field(default_factory=Thinning)
 
 
 class Supervisor:
-    """Watches over runs in processes of one hub. ``tell`` hears every sample as it arrives."""
+    """Watches over runs. ``on_sample`` gets every sample as it arrives."""
 
-    def __init__(self, hub: Hub, native: str, tell: Callable[[Run, Record], None]) -> None:
-        self._hub = hub
+    def __init__(
+        self,
+        connections: Connections,
+        native: str,
+        on_sample: Callable[[ActiveRun, Sampled], None],
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._connections = connections
+        self._clock = clock
         self._native = native
-        self._tell = tell
+        self._on_sample = on_sample
         self._kernel_kills = kernel_kills()
 
-    def supervise(self, job: Job) -> None:
-        """Wait for the end of one job, and fill in its run."""
-        process = job.process
+    def supervise(self, active: ActiveRun) -> None:
+        """Wait for the end of one run, and fill it in."""
+        process = active.process
         try:
-            if not job.run.shared:
-                self._hub.wait_until(lambda: process.exit is not None or bool(process.fault), _SHORT_TEST)
-            while not self.is_over(job):
-                self.wait_for_news([job])
+            if not active.run.spec.stays:
+                self._connections.wait_until(lambda: process.exit is not None or bool(process.crash_dump), _SHORT_TEST)
+            while not self.is_over(active):
+                self.wait_for_news([active])
         except (KeyboardInterrupt, pytest.exit.Exception):
-            self.interrupt([job])
+            self.interrupt([active])
             raise
 
-    def is_over(self, job: Job) -> bool:
-        """Look at a job, and end it if it has to be ended; once it is over, its run is filled in."""
-        if not self._has_ended(job):
+    def is_over(self, active: ActiveRun) -> bool:
+        """Look at a run, and end it if it has to be ended; once it is over, its ending is filled in."""
+        if not self._has_ended(active):
             return False
-        process, run = job.process, job.run
-        run.ended = time.time()
-        run.threads = process.threads
-        if process.exit is not None and not _has_gone_on(run):
-            run.exit = process.exit
-            run.killed_by_kernel = self._killed_by_kernel(process.exit)
-            run.dump = run.dump or process.fault.decode(errors="replace")
-            if not run.passed_the_rule:
-                run.stdout, run.stderr = read_output(process.stdout), read_output(process.stderr)
+        process, run, ending = active.process, active.run, active.run.ending
+        ending.time = time.time()
+        ending.thread_names = process.thread_names
+        # A test that was killed may still have said that it is done: our own signals can wake it up.
+        if process.exit is not None and (ending.killed is not None or not _process_stays(run)):
+            ending.exit = process.exit
+            ending.killed_by_kernel = self._killed_by_kernel(process.exit)
+            ending.dump = ending.dump or process.crash_dump.decode(errors="replace")
+            if not run.completed_cleanly:
+                ending.stdout, ending.stderr = read_output(process.stdout), read_output(process.stderr)
         return True
 
-    def wait_for_news(self, jobs: Sequence[Job], at_most: float = 3600.0) -> None:
-        """Wait until something is heard of any process, or one of the watches is due."""
-        now = time.monotonic()
-        due = min((watch.due for job in jobs for watch in job.watches), default=now + at_most)
-        self._hub.pump(min(due - now, at_most))
+    def wait_for_news(self, runs: Sequence[ActiveRun], at_most: float = 3600.0) -> None:
+        """Wait until something arrives from any process, or one of the watchdogs is due."""
+        now = self._clock()
+        due = [condition.due for active in runs for condition in active.kill_conditions]
+        due += [observer.due for active in runs for observer in active.observers]
+        self._connections.pump(min(min(due, default=now + at_most) - now, at_most))
 
-    def interrupt(self, jobs: Sequence[Job]) -> None:
-        """Ctrl-C reaches the tests too; one that does not end is made to."""
-        for job in jobs:
+    def interrupt(self, runs: Sequence[ActiveRun]) -> None:
+        """Ctrl-C reaches the tests too; one that does not end is killed."""
+        for active in runs:
             with suppress(ProcessLookupError):
-                os.kill(job.process.pid, signal.SIGINT)
-        self._await_ends(jobs)
-        self.end(jobs)
+                os.kill(active.process.pid, signal.SIGINT)
+        self._wait_for_exits(runs)
+        self.end(runs)
 
-    def end(self, jobs: Sequence[Job]) -> None:
-        """End jobs whose outcome nobody waits for any more."""
-        for job in jobs:
-            job.nursery.end(job.process)
-        self._await_ends(jobs)
+    def end(self, runs: Sequence[ActiveRun]) -> None:
+        """Kill the processes of *runs*."""
+        for active in runs:
+            active.pool.end(active.process)
+        self._wait_for_exits(runs)
 
-    def _await_ends(self, jobs: Sequence[Job]) -> None:
-        self._hub.wait_until(lambda: all(job.process.exit is not None for job in jobs), _INTERRUPT_GRACE)
+    def _wait_for_exits(self, runs: Sequence[ActiveRun]) -> None:
+        self._connections.wait_until(lambda: all(active.process.exit is not None for active in runs), _INTERRUPT_GRACE)
 
-    def _has_ended(self, job: Job) -> bool:
-        if self._is_done(job):
+    def _has_ended(self, active: ActiveRun) -> bool:
+        if self._is_done(active):
             return True
-        due = [watch for watch in job.watches if watch.due <= time.monotonic()]
-        if due:
-            self._hub.pump(0)  # we may have been kept ourselves: what the test has said meanwhile comes first
-            if self._is_done(job):
+        now = self._clock()
+        conditions = [condition for condition in active.kill_conditions if condition.due <= now]
+        observers = [observer for observer in active.observers if observer.due <= now]
+        if conditions or observers:
+            self._connections.pump(0)  # this process may have been slow itself: read what the test has sent first
+            if self._is_done(active):
                 return True
-        for watch in due:
-            if (killed := watch.look(job.process)) is not None:
-                self._end(job.nursery, job.process, job.run, killed)
+        for observer in observers:
+            observer.observe(active.process)
+        if observers and self._is_done(active):  # one of them may have found a crash
+            return True
+        for condition in conditions:
+            if (killed := condition.check(active.process)) is not None:
+                self._kill(active, killed)
                 return True
         return False
 
-    def _is_done(self, job: Job) -> bool:
-        """Whether the test has come to an end, by all that was heard of it."""
-        process, run = job.process, job.run
-        self._hear(process, run)
-        if process.exit is not None or _has_gone_on(run):
+    def _is_done(self, active: ActiveRun) -> bool:
+        """Whether the test has come to an end, by all that has arrived from it."""
+        process, run = active.process, active.run
+        self._take_in(active)
+        if process.exit is not None or _process_stays(run):
             return True
-        self._hub.listen_to(process)
-        if process.fault:
-            self._take_crash(job.nursery, process, run)
-        return bool(process.fault)
+        self._connections.listen_to(process)
+        if process.crash_dump:
+            self._handle_crash(active)
+        return bool(process.crash_dump)
 
-    def _hear(self, process: TestProcess, run: Run) -> None:
-        slot = process.slot
-        if run.killed is None:  # our signals may have woken it up since
-            run.phase, run.phase_start, run.lap = slot.phase, slot.phase_start, slot.laps
-        for record in process.take_records(one_test=run.shared):
-            run.hear(record)
-            if record["kind"] == "sample":
-                self._tell(run, record)
+    def _take_in(self, active: ActiveRun) -> None:
+        counters, run = active.process.counters, active.run
+        if run.ending.killed is None:  # later, our signals may have woken it up
+            run.seen.phase, run.seen.lap = counters.phase, counters.laps
+            run.seen.phase_start = time.time() - counters.phase_seconds if counters.phase_entered else 0.0
+        for message in active.process.take_messages(one_test=run.spec.stays):
+            run.seen.handle(message)
+            if isinstance(message, Sampled):
+                self._on_sample(active, message)
 
-    def _take_crash(self, nursery: Nursery, process: TestProcess, run: Run) -> None:
-        """The process has dumped its stacks and is held where it crashed, or about to die."""
+    def _handle_crash(self, active: ActiveRun) -> None:
+        """The process has dumped its stacks. It is held where it crashed, or about to die."""
+        process, ending = active.process, active.run.ending
         self._read_dump(process)
-        run.dump = process.fault.decode(errors="replace")
+        ending.dump = process.crash_dump.decode(errors="replace")
         if process.exit is None:
-            run.native = native_stack(process.pid, self._native)
-        self._bring_to_end(nursery, process, run)
+            ending.native_stack = native_stack(process.pid, self._native)
+        self._end_process(active)
 
-    def _end(self, nursery: Nursery, process: TestProcess, run: Run, killed: Killed) -> None:
-        """End a live test, with its stacks for evidence."""
-        run.killed = killed
+    def _kill(self, active: ActiveRun, killed: Killed) -> None:
+        """Kill a live test, after its stacks were read."""
+        process, ending = active.process, active.run.ending
+        ending.killed = killed
         if STACKS_SIGNAL is not None:
             with suppress(ProcessLookupError):
                 os.kill(process.pid, STACKS_SIGNAL)
             self._read_dump(process)
-        run.dump = process.fault.decode(errors="replace")
-        run.killed = replace(killed, facts=killed.gather())
+        ending.dump = process.crash_dump.decode(errors="replace")
+        ending.killed = replace(killed, facts=killed.gather())
         if killed.reason != "memory":
-            run.native = native_stack(process.pid, self._native)
-        self._bring_to_end(nursery, process, run)
+            ending.native_stack = native_stack(process.pid, self._native)
+        self._end_process(active)
 
     def _read_dump(self, process: TestProcess) -> None:
-        """Read until the process has nothing more to say."""
-        patience, size = _FIRST_WORD, 0
+        """Read until the process writes no more."""
+        wait, size = _FIRST_BYTE, 0
         while process.exit is None:
-            if not self._hub.wait_until(lambda: process.exit is not None or len(process.fault) > size, patience):  # noqa: B023
+            if not self._connections.wait_until(
+                lambda: process.exit is not None or len(process.crash_dump) > size,  # noqa: B023
+                wait,
+            ):
                 return
-            patience, size = _QUIET, len(process.fault)
+            wait, size = _QUIET, len(process.crash_dump)
 
-    def _bring_to_end(self, nursery: Nursery, process: TestProcess, run: Run) -> None:
-        left = sockets.socket_directories(members_of(process.pid, self._hub.pids()))
-        nursery.end(process)
-        if not self._hub.wait_until(lambda: process.exit is not None, _END_LIMIT):
+    def _end_process(self, active: ActiveRun) -> None:
+        process = active.process
+        left = socket_directories(members_of(process.pid, self._connections.pids()))
+        active.pool.end(process)
+        if not self._connections.wait_until(lambda: process.exit is not None, _END_LIMIT):
             process.exit = Exit(None)
-        sockets.remove(left)
-        self._hear(process, run)
+        remove_directories(left)
+        self._take_in(active)
 
     def _killed_by_kernel(self, exit: Exit) -> bool:
-        """Whether a SIGKILL was the out-of-memory killer's: nobody else counts them."""
+        """Whether a SIGKILL came from the out-of-memory killer: only the kernel counts those."""
         if exit.status != -9:
             return False
         before, self._kernel_kills = self._kernel_kills, kernel_kills()
         return self._kernel_kills > before
 
 
-def _has_gone_on(run: Run) -> bool:
-    """Whether this test is over, and what its process does now is another's."""
-    return run.shared and run.done
+def _process_stays(run: Run) -> bool:
+    """Whether this test is over, and what its process does now belongs to another test."""
+    return run.spec.stays and run.seen.done is not None

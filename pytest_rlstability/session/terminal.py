@@ -1,4 +1,4 @@
-"""What the terminal says besides pytest's own: a header line, and one closing line with the tally."""
+"""What the terminal shows besides pytest's own lines: a header line, and a closing line with the tally."""
 
 from __future__ import annotations
 
@@ -7,19 +7,24 @@ from collections.abc import Sequence
 
 import pytest
 
-from pytest_rlstability.markers import is_marked
-from pytest_rlstability.options import Settings
-from pytest_rlstability.units import format_duration
+from pytest_rlstability.config.markers import is_marked
+from pytest_rlstability.config.options import Settings
+from pytest_rlstability.model.units import counted, format_duration
+from pytest_rlstability.model.verdict import Word
 
 _SHOWN = 20
-_WORDS = {"CRASH": ("crash", "crashes"), "LEAK": ("leak", "leaks"), "STALL": ("stall", "stalls")}
 
 
 def header(settings: Settings) -> str | None:
     if not settings.enabled:
         return None
-    scope = "every test" if settings.scope == "all" else "marked tests"
-    how = f"{scope} in its own process" if settings.group == "test" else f"{scope}, a process per {settings.group}"
+    how = "every test" if settings.scope == "all" else "marked tests"
+    if settings.group == "auto" and settings.scope == "all":
+        how = "unmarked tests share a process until it dies, marked ones have their own"
+    elif settings.group in ("auto", "test"):
+        how += " in its own process"
+    else:
+        how += f", a process per {settings.group}"
     soak = ""
     if settings.soak:
         each = "its own duration" if settings.soak_duration is None else format_duration(settings.soak_duration)
@@ -28,14 +33,14 @@ def header(settings: Settings) -> str | None:
 
 
 def unchecked_line(items: Sequence[pytest.Item], settings: Settings) -> str | None:
-    """Say once which promises in the markers are not being checked: all without the switch, and with it those about
-    pass rates where tests are not repeated."""
+    """A line about tests whose markers are not checked: all of them without the switch; with it, those with
+    ``rl_flaky`` if tests are not repeated."""
     if settings.enabled:
         return _unrepeated_line(items, settings)
     marked = sum(is_marked(item) and item.get_closest_marker("rl_soak") is None for item in items)
     if not marked:
         return None
-    tests = "1 marked test runs" if marked == 1 else f"{marked} marked tests run"
+    tests = counted(marked, "marked test runs", "marked tests run")
     return f"rl-stability: off, {tests} unchecked (--rl-stability checks them)"
 
 
@@ -44,11 +49,17 @@ def _unrepeated_line(items: Sequence[pytest.Item], settings: Settings) -> str | 
     reason = "--rl-flaky=once" if settings.flaky == "once" else "no fresh processes in the inprocess backend"
     if not marked or (settings.flaky != "once" and settings.backend != "inprocess"):
         return None
-    return f"rl-stability: {_counted(marked, 'rl_flaky test runs', 'rl_flaky tests run')} once, unchecked ({reason})"
+    return f"rl-stability: {counted(marked, 'rl_flaky test runs', 'rl_flaky tests run')} once, unchecked ({reason})"
+
+
+def first_lines(lines: Sequence[str], kind: str = "") -> list[str]:
+    """The first *lines*, and how many more of a *kind* there are."""
+    more = len(lines) - _SHOWN
+    return [*lines[:_SHOWN], *([f"... and {more} more {kind}".rstrip()] if more > 0 else [])]
 
 
 class Tally:
-    """Counts what the reports of a run carry; works in an xdist controller as in a single process."""
+    """Counts tests, processes and verdicts from the reports of a run, also in an xdist controller."""
 
     def __init__(self) -> None:
         self.tests = 0
@@ -59,33 +70,25 @@ class Tally:
 
     def count(self, report: pytest.TestReport) -> None:
         known = getattr(report, "rl_stability", {})
+        if (verdict := known.get("verdict")) and ("backend" in known or known.get("late")):
+            self.verdicts[verdict["word"]] += 1
         if "backend" in known:
             self.tests += 1
             self.processes += known["own_process"]
             self.backends[known["backend"]] += 1
-            if verdict := known.get("verdict"):
-                self.verdicts[verdict["word"]] += 1
-            elif left := known.get("left_behind"):
-                self._left.append(
-                    f"{report.nodeid} left behind: {', '.join(left[:4])}{' ...' if len(left) > 4 else ''}"
-                )
+            if not verdict and (left := known.get("resources_left")):
+                names = f"{', '.join(left[:4])}{' ...' if len(left) > 4 else ''}"
+                self._left.append(f"{report.nodeid} left behind: {names}")
 
-    def left_lines(self) -> list[str]:
-        """A line for each test that left something behind without being asked about it."""
-        more = len(self._left) - _SHOWN
-        return [*self._left[:_SHOWN], *([f"... and {more} more tests left something behind"] if more > 0 else [])]
+    def resource_lines(self) -> list[str]:
+        """A line for each test without a verdict that left resources behind."""
+        return first_lines(self._left, "tests left something behind")
 
     def line(self) -> str | None:
-        """``rl-stability: 214 tests in 214 processes (zygote), 1 crash, 1 leak, 0 stalls``"""
+        """``rl-stability: 214 tests in 214 processes (zygote), 1 crash, 0 stalls, 1 leak, 0 flaky tests``"""
         if not self.tests:
             return None
         backends = ", ".join(name for name, _ in self.backends.most_common())
-        found = [_counted(self.verdicts[word], *names) for word, names in _WORDS.items()]
-        if flaky := self.verdicts["FLAKY"]:
-            found.append(f"{flaky} flaky")
-        tests, processes = _counted(self.tests, "test", "tests"), _counted(self.processes, "process", "processes")
+        found = [word.counted(self.verdicts[word]) for word in Word]
+        tests, processes = counted(self.tests, "test"), counted(self.processes, "process", "processes")
         return f"rl-stability: {tests} in {processes} ({backends}), {', '.join(found)}"
-
-
-def _counted(number: int, one: str, many: str) -> str:
-    return f"{number} {one if number == 1 else many}"

@@ -1,14 +1,11 @@
-"""The side of a step that starts the interpreter, waits within bounds, gathers evidence and reads how it ended."""
+"""Starts the interpreter of a step, waits for it within the time limit, gathers evidence and reads how it ended."""
 
 from __future__ import annotations
 
-import contextlib
 import io
 import json
 import os
-import re
 import signal
-import subprocess
 import sys
 import tempfile
 import time
@@ -18,6 +15,12 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
 
+from pytest_rlstability.osinfo.fatal_signals import ask_for_stacks, signal_name, signal_of_exit
+from pytest_rlstability.osinfo.helper_process import PACKAGE_PARENT, HelperProcess
+from pytest_rlstability.osinfo.native_stacks import native_stack
+from pytest_rlstability.osinfo.process_control import end_tree
+from pytest_rlstability.osinfo.threads import held_signal, look_at_tree
+from pytest_rlstability.osinfo.worker_stacks import worker_stacks
 from pytest_rlstability.steps import worker
 from pytest_rlstability.steps.worker import STACK_GRACE, StepFiles
 
@@ -27,23 +30,18 @@ _TAIL = 8192
 _LOOK_EVERY = 0.1
 _MOST_OUTPUT = 32 * 2**20
 _MARK = "RLSTABILITY_STEP"
-_PACKAGE_PARENT = str(Path(__file__).parents[2])
-_WINDOWS_CRASHES = {
-    0xC0000005: "ACCESS_VIOLATION", 0xC00000FD: "STACK_OVERFLOW", 0xC000001D: "ILLEGAL_INSTRUCTION",
-    0xC0000374: "HEAP_CORRUPTION", 0xC0000094: "INTEGER_DIVIDE_BY_ZERO", 0xC0000409: "STACK_BUFFER_OVERRUN",
-}  # fmt: skip
 
 
 @dataclass(frozen=True)
 class Step:
     """What to run and under which conditions.
 
-    ``Step("torch", code="import torch; result = torch.ones(2).sum().item()")`` runs text, and what it leaves in
-    ``result`` comes back; ``Step("load", call="my_checks:load", arguments={"path": "model.zip"})`` calls a function
-    and its return value comes back. *call* may also name a file, ``"/path/checks.py:load"``. In *environment* a
-    value of ``None`` removes the variable; *search_path* goes to the end of ``sys.path``, so that it lends modules
-    without hiding the interpreter's own. A function with a parameter ``rl_stage`` is given breadcrumbs like those of
-    the fixture. With *evidence* a crash is held until its native stack has been read, and workers' stacks are kept.
+    ``Step("torch", code="import torch; result = torch.ones(2).sum().item()")`` runs text, and ``result`` comes back.
+    ``Step("load", call="my_checks:load", arguments={"path": "model.zip"})`` calls a function, and its return value
+    comes back; *call* may also name a file, ``"/path/checks.py:load"``. A function with a parameter ``rl_stage`` gets
+    stages like those of the fixture. In *environment* a value of ``None`` removes the variable. *search_path* goes to
+    the end of ``sys.path``, so that it hides none of the interpreter's own modules. With *evidence* a crash is held
+    until its native stack has been read, and workers' stacks are kept.
     """
 
     name: str
@@ -60,7 +58,7 @@ class Step:
 
 @dataclass(frozen=True)
 class StageRecord:
-    """A stage that a step's function entered, in the order of entering: ``done``, ``raised`` or still ``open``."""
+    """A stage that a step's function entered."""
 
     name: str
     state: Literal["done", "raised", "open"]
@@ -91,13 +89,13 @@ class Outcome:
     stages: tuple[StageRecord, ...] = ()
 
     def headline(self) -> str:
-        """One line for a person: ``ok``, ``SIGSEGV``, ``ValueError: ...``, ``no end after 60 s``."""
+        """One line for a person: ``ok``, ``SIGSEGV``, ``ValueError: ...``, ``still running after 60 s``."""
         if self.ending == "ok":
             return "ok"
         if self.ending == "raised":
             return self.error
         if self.ending == "hang":
-            return f"no end after {self.seconds:.0f} s"
+            return f"still running after {self.seconds:.0f} s"
         return self.signal or f"exit code {self.exit_code} before the end"
 
 
@@ -109,12 +107,11 @@ def run_step(step: Step) -> Outcome:
         started = time.monotonic()
         with open(files.stdout, "ab") as stdout, open(files.stderr, "ab") as stderr:
             try:
-                process = subprocess.Popen(
+                process = HelperProcess(
                     [step.python, os.path.abspath(worker.__file__), directory],
-                    stdin=subprocess.DEVNULL,
+                    environment={**step.environment, _MARK: directory},
                     stdout=stdout,
                     stderr=stderr,
-                    env=_environment({**step.environment, _MARK: directory}),
                     cwd=step.directory,
                     start_new_session=True,
                 )
@@ -124,24 +121,23 @@ def run_step(step: Step) -> Outcome:
         try:
             timed_out = _wait(process, step, files, evidence)
         finally:
-            _kill_group(process)
-            _kill_escaped(directory)
+            end_tree(process.pid, variable=f"{_MARK}={directory}")
+            process.wait()
         seconds = time.monotonic() - started
         ended = _ending(step.name, files, process.returncode, timed_out, evidence)
         return replace(
             ended, stdout=evidence.output_of(files.stdout), stderr=evidence.output_of(files.stderr),
-            seconds=seconds, native=evidence.native,
-            workers=evidence.workers or _workers_last_words(files), stages=_stages(files),
+            seconds=seconds, native=evidence.native, workers=evidence.workers or _dead_worker_stacks(files),
+            stages=read_stages(_text(files.stages).splitlines()),
         )  # fmt: skip
 
 
 def run_steps(
     steps: Iterable[Step], *, at_once: int = 2, on_end: Callable[[Outcome], None] | None = None
 ) -> list[Outcome]:
-    """Run *steps* with at most *at_once* alive, and give their outcomes in the order of *steps*.
+    """Run *steps*, *at_once* of them at a time, and return their outcomes in the order of *steps*.
 
-    Two at once by default: each imports what it needs from scratch, and a library such as torch keeps one core
-    busy for seconds while it does.
+    Two at a time by default: an import of a library such as torch keeps one core busy for seconds.
     """
 
     def run(step: Step) -> Outcome:
@@ -152,16 +148,6 @@ def run_steps(
 
     with ThreadPoolExecutor(max_workers=at_once) as pool:
         return list(pool.map(run, steps))
-
-
-def signal_name(exit_code: int) -> str:
-    """The signal (or Windows exception) that an exit code stands for, or ``""``: ``-11`` is ``SIGSEGV``."""
-    if exit_code < 0:
-        try:
-            return signal.Signals(-exit_code).name
-        except ValueError:
-            return f"signal {-exit_code}"
-    return _WINDOWS_CRASHES.get(exit_code & 0xFFFFFFFF, "") if os.name == "nt" else ""
 
 
 @dataclass
@@ -182,7 +168,7 @@ def _write_job(step: Step, files: StepFiles) -> None:
         "call": step.call,
         "code": step.code,
         "arguments": dict(step.arguments),
-        "search_path": [*step.search_path, *([_PACKAGE_PARENT] if step.evidence else [])],
+        "search_path": [*step.search_path, *([PACKAGE_PARENT] if step.evidence else [])],
         "timeout": step.timeout,
         "evidence": step.evidence,
     }
@@ -195,137 +181,58 @@ def _ending(name: str, files: StepFiles, exit_code: int, timed_out: bool, eviden
         return Outcome(name, "hang", stack=_tail(files.stack))
     if evidence.held_by:
         return Outcome(name, "crash", signal=evidence.held_by, stack=_tail(files.stack))
-    record = _record(files) if exit_code == 0 else None
-    if record is None:
-        return Outcome(name, "crash", signal=signal_name(exit_code), exit_code=exit_code, stack=_tail(files.stack))
+    result = _text(files.result)
+    if exit_code or not result:
+        return Outcome(name, "crash", signal=signal_of_exit(exit_code), exit_code=exit_code, stack=_tail(files.stack))
+    record: dict[str, Any] = json.loads(result)
     if "error" in record:
         return Outcome(name, "raised", error=record["error"], exit_code=exit_code, stack=record["stack"])
     return Outcome(name, "ok", result=record["result"], exit_code=exit_code)
 
 
-def _record(files: StepFiles) -> dict[str, Any] | None:
+def _text(path: str) -> str:
     try:
-        with open(files.result, encoding="utf-8") as stream:
-            record: dict[str, Any] = json.load(stream)
-    except (OSError, ValueError):
-        return None
-    return record
-
-
-def _stages(files: StepFiles) -> tuple[StageRecord, ...]:
-    try:
-        with open(files.stages, encoding="utf-8", errors="replace") as stream:
-            return read_stages(stream)
+        return Path(path).read_text(encoding="utf-8", errors="replace")
     except OSError:
-        return ()
+        return ""
 
 
-def _workers_last_words(files: StepFiles) -> str:
+def _dead_worker_stacks(files: StepFiles) -> str:
     """The stacks of the processes that the step forked and that died by a signal."""
     names = sorted(name for name in os.listdir(files.directory) if name.endswith(".fault"))
     dumps = {name.partition(".")[0]: _tail(files.path(name)) for name in names}
     return "\n".join(f"process {pid}\n{dump}" for pid, dump in dumps.items() if dump)
 
 
-def _environment(changes: Mapping[str, str | None]) -> dict[str, str]:
-    merged: dict[str, str | None] = {**os.environ, **changes}
-    return {name: value for name, value in merged.items() if value is not None}
-
-
-def _wait(process: subprocess.Popen[bytes], step: Step, files: StepFiles, evidence: _Evidence) -> bool:
-    """Whether the time limit passed first; what there was to see of a process that hangs or is held is seen."""
+def _wait(process: HelperProcess, step: Step, files: StepFiles, evidence: _Evidence) -> bool:
+    """Whether the time limit passed before the end. Gathers evidence of a process that hangs or is held at a crash."""
     deadline = time.monotonic() + step.timeout
     while (left := deadline - time.monotonic()) > 0:
-        try:
-            process.wait(min(left, _LOOK_EVERY))
+        if process.ended_within(min(left, _LOOK_EVERY)):
             return False
-        except subprocess.TimeoutExpired:
-            _bound_output(files, evidence.output)
-        if step.evidence and (held_by := _held_by(process.pid)):
-            evidence.held_by = held_by
-            evidence.native = _native_stack(process.pid)
+        _bound_output(files, evidence.output)
+        if step.evidence and (held := held_signal(process.pid)):
+            evidence.held_by = signal_name(held)
+            evidence.native = native_stack(process.pid)
             return False
     if hasattr(signal, "SIGUSR1") and os.path.exists(files.stack):
-        process.send_signal(signal.SIGUSR1)
-        _wait_for_dump(process, files.stack)
+        ask_for_stacks(process.pid, Path(files.stack), signal.SIGUSR1, seconds=STACK_GRACE)
     if step.evidence:
-        evidence.native = _native_stack(process.pid)
-        evidence.workers = _worker_stacks(process.pid, files)
+        evidence.native = native_stack(process.pid)
+        evidence.workers = worker_stacks(process.pid, look_at_tree(process.pid), Path(files.directory), "auto")
     return True
 
 
 def _bound_output(files: StepFiles, kept: dict[str, str]) -> None:
-    """A step that prints without end must not fill the disk; the files are appended to, so they start anew.
-
-    Their last lines are *kept*: they may have been the step's last words.
-    """
+    """Empty output files before they fill the disk; their tails are *kept*."""
     for path in (files.stdout, files.stderr):
         if os.path.getsize(path) > _MOST_OUTPUT:
             kept[path] = _tail(path)
             os.truncate(path, 0)
 
 
-def _held_by(pid: int) -> str:
-    """The signal that a process is held at: one of its threads has that one signal blocked, being in its handler."""
-    from pytest_rlstability.isolation.kernel import FATAL_SIGNALS
-
-    masks = {1 << (number - 1): number for number in FATAL_SIGNALS}
-    for status in Path(f"/proc/{pid}/task").glob("*/status"):
-        with contextlib.suppress(OSError):
-            blocked = re.search(r"^SigBlk:\s*([0-9a-f]+)", status.read_text(), re.MULTILINE)
-            if blocked and int(blocked[1], 16) in masks:
-                return signal_name(-masks[int(blocked[1], 16)])
-    return ""
-
-
-def _native_stack(pid: int) -> str:
-    from pytest_rlstability.evidence.native import native_stack
-
-    return native_stack(pid)
-
-
-def _worker_stacks(pid: int, files: StepFiles) -> str:
-    from pytest_rlstability.evidence.processes import look_at_tree
-    from pytest_rlstability.evidence.worker_stacks import worker_stacks
-
-    return worker_stacks(pid, look_at_tree(pid), Path(files.directory), "auto")
-
-
-def _wait_for_dump(process: subprocess.Popen[bytes], path: str) -> None:
-    deadline, size = time.monotonic() + STACK_GRACE, -1
-    while time.monotonic() < deadline and process.poll() is None:
-        time.sleep(0.05)
-        previous, size = size, os.path.getsize(path)
-        if size and size == previous:
-            return
-
-
-def _kill_group(process: subprocess.Popen[bytes]) -> None:
-    # The group outlives its leader while a descendant lives; the leader's number cannot be reused until then.
-    with contextlib.suppress(ProcessLookupError, PermissionError):
-        if hasattr(os, "killpg"):
-            os.killpg(process.pid, signal.SIGKILL)
-        else:
-            process.kill()
-    process.wait()
-
-
-def _kill_escaped(directory: str) -> None:
-    """Kill what left the group and its parents behind; the environment it was born with gives it away."""
-    mark = f"{_MARK}={directory}".encode()
-    try:
-        pids = [int(name) for name in os.listdir("/proc") if name.isdigit()]
-    except OSError:
-        return
-    for pid in pids:
-        with contextlib.suppress(OSError):
-            with open(f"/proc/{pid}/environ", "rb") as stream:
-                if mark in stream.read().split(b"\0"):
-                    os.kill(pid, signal.SIGKILL)
-
-
 def read_stages(lines: Iterable[str]) -> tuple[StageRecord, ...]:
-    """What a step's breadcrumbs say; a line that a crash cut short is left out.
+    """The stages that a step's function entered, in order; a line that a crash cut short is left out.
 
     >>> read_stages(['{"begin": "make env", "at": 1.0}', '{"end": "done", "at": 1.5}', '{"begin": "learn", "at": 2.0}'])
     (StageRecord(name='make env', state='done', seconds=0.5), StageRecord(name='learn', state='open', seconds=None))

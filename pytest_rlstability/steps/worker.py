@@ -1,8 +1,7 @@
 """The side of a step that runs in the fresh interpreter; started as a script with the step's directory.
 
-It needs nothing but the standard library of Python 3.10 or later, so a step can run on an interpreter that has neither
-pytest nor this package installed. Only the held crashes that ``Step.evidence`` asks for take more of the package, which
-is lent to the step then.
+It needs only the standard library of Python 3.10 or later, so that a step can run on an interpreter that has neither
+pytest nor this package installed. Only ``Step.evidence`` needs more of the package, which is then added to its path.
 """
 
 from __future__ import annotations
@@ -20,91 +19,69 @@ import sys
 import time
 import traceback
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 STACK_GRACE = 2.0
-"""How long a process that hangs is given to write its stacks."""
+"""Seconds that a process that hangs gets to write its stacks."""
 
 STACKS_SIGNALS = tuple(
     number for number in (getattr(signal, "SIGUSR1", None), getattr(signal, "SIGRTMIN", -7) + 7) if number
 )
-"""Sent to have a process write its stacks; the second is the one that the supervisor of tests uses."""
+"""Sent to make a process write its stacks; the second is the one that the supervisor of tests uses."""
 
 _APPEND = os.O_WRONLY | os.O_CREAT | os.O_APPEND
 
 
-@dataclass(frozen=True)
 class StepFiles:
-    """The files in a step's directory, through which both sides speak."""
+    """The files in a step's directory, through which both sides communicate."""
 
-    directory: str
+    def __init__(self, directory: str) -> None:
+        self.directory = directory
+        self.job = self.path("job.json")
+        self.result = self.path("result.json")
+        self.stack = self.path("stack.txt")
+        self.stages = self.path("stages.jsonl")
+        self.stdout = self.path("stdout.txt")
+        self.stderr = self.path("stderr.txt")
 
     def path(self, name: str) -> str:
         return os.path.join(self.directory, name)
-
-    @property
-    def job(self) -> str:
-        return self.path("job.json")
-
-    @property
-    def result(self) -> str:
-        return self.path("result.json")
-
-    @property
-    def stack(self) -> str:
-        return self.path("stack.txt")
-
-    @property
-    def stages(self) -> str:
-        return self.path("stages.jsonl")
-
-    @property
-    def stdout(self) -> str:
-        return self.path("stdout.txt")
-
-    @property
-    def stderr(self) -> str:
-        return self.path("stderr.txt")
 
 
 def _carry_out(directory: str) -> None:
     files = StepFiles(directory)
     with open(files.job, encoding="utf-8") as stream:
         job = json.load(stream)
-    # Never closed: destructors and atexit callbacks may crash or hang as well, and that is part of the step.
+    # Never closed: destructors and atexit callbacks are part of the step, and may crash or hang too.
     stack = os.open(files.stack, _APPEND)
-    # The directory of this file must not lend its modules' names to the step.
+    # The step must not import the modules beside this file by their short names.
     sys.path[:] = [entry for entry in sys.path if entry != os.path.dirname(os.path.abspath(__file__))]
     sys.path += job["search_path"]
     if job["evidence"]:
         _hold_crashes(directory)
     faulthandler.enable(stack)
-    if STACKS_SIGNALS:
-        _write_stacks_when_asked(stack)
-    else:
+    for number in STACKS_SIGNALS:
+        faulthandler.register(number, stack)
+    if not STACKS_SIGNALS:
         faulthandler.dump_traceback_later(max(0.1, job["timeout"] - STACK_GRACE), file=stack)
     _write_record(files.result, _attempt(job, files))
 
 
 def _hold_crashes(directory: str) -> None:
-    """Hold a crashed thread where it failed, so that its native stack can be read; also while the interpreter ends.
+    """Hold a crashed thread where it failed, also while the interpreter ends, so that its native stack can be read.
 
-    A forked worker is not held, whoever waits for it must see it die, and its stacks go to a file of its own.
+    A forked worker is not held, because its parent must see it die. Its stacks go to a file of its own.
     """
-    from pytest_rlstability.isolation import faults, kernel
+    from pytest_rlstability.child.crash_handlers import follow_forks
+    from pytest_rlstability.osinfo.fatal_signals import hold_on_fatal_signals
+    from pytest_rlstability.osinfo.process_control import allow_tracing, die_with_parent
 
-    kernel.die_with_parent()
-    kernel.allow_tracing()
+    die_with_parent()
+    allow_tracing()
     faulthandler.disable()
-    kernel.hold_on_fatal_signals()
-    faults.follow_forks(Path(directory), lambda: True)
-
-
-def _write_stacks_when_asked(descriptor: int) -> None:
-    for number in STACKS_SIGNALS:
-        faulthandler.register(number, descriptor)
+    hold_on_fatal_signals()
+    follow_forks(Path(directory), lambda: True)
 
 
 def _attempt(job: Mapping[str, Any], files: StepFiles) -> dict[str, Any]:
@@ -127,18 +104,18 @@ def _attempt(job: Mapping[str, Any], files: StepFiles) -> dict[str, Any]:
 
 @contextlib.contextmanager
 def _stage(descriptor: int, name: str) -> Iterator[None]:
-    """Each crumb is written before the code goes on, so that it survives whatever comes."""
+    """Each record is written before the code goes on, so that it survives a crash."""
 
-    def drop(crumb: dict[str, object]) -> None:
-        os.write(descriptor, (json.dumps({**crumb, "at": time.monotonic()}) + "\n").encode())
+    def write(event: str, text: str) -> None:
+        os.write(descriptor, (json.dumps({event: text, "at": time.monotonic()}) + "\n").encode())
 
-    drop({"begin": str(name)})
+    write("begin", str(name))
     try:
         yield
     except BaseException:
-        drop({"end": "raised"})
+        write("end", "raised")
         raise
-    drop({"end": "done"})
+    write("end", "done")
 
 
 def _function(call: str) -> Callable[..., object]:

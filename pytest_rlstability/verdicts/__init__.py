@@ -1,17 +1,13 @@
-"""Facts of a run in, a verdict out: pure functions, one file each, asked in this order."""
+"""The judges: pure functions from a finished run, or from samples, to a verdict. One file for each word."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
-from pytest_rlstability.events import Verdict
-from pytest_rlstability.facts import Run
+from pytest_rlstability.model.run import Run
+from pytest_rlstability.model.verdict import Verdict
 from pytest_rlstability.verdicts.crash import judge_crash
 from pytest_rlstability.verdicts.stall import judge_stall
 
-JUDGES: tuple[Callable[[Run], Verdict | None], ...] = (judge_stall, judge_crash)
-
 
 def judge(run: Run) -> Verdict | None:
-    """The first verdict that fits *run*; None when the test's own outcome stands."""
-    return next((verdict for judge in JUDGES if (verdict := judge(run)) is not None), None)
+    """The verdict of this package on *run*; None when the test's own outcome stands."""
+    return judge_stall(run) or judge_crash(run)

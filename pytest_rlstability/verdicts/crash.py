@@ -1,16 +1,16 @@
-"""A run that did not end as a run must: what killed it, where, and under what name to file it."""
+"""CRASH: a test process that died or had to be ended. What killed it, where, and the signature of that crash."""
 
 from __future__ import annotations
 
 import hashlib
 from collections.abc import Sequence
 
-from pytest_rlstability.events import Fact, Section, Verdict
-from pytest_rlstability.evidence.stacks import Frame, StackDump, parse_dump
-from pytest_rlstability.facts import Record, Run
-from pytest_rlstability.isolation.kernel import signal_name
-from pytest_rlstability.isolation.wire import UNHEARD
-from pytest_rlstability.units import format_size
+from pytest_rlstability.model.messages import NOT_DELIVERED, Json
+from pytest_rlstability.model.run import Run
+from pytest_rlstability.model.stack_dump import Frame, StackDump, parse_dump
+from pytest_rlstability.model.units import format_size
+from pytest_rlstability.model.verdict import CrashClass, Fact, Location, Section, Verdict, Word
+from pytest_rlstability.osinfo.fatal_signals import signal_name
 
 PHASE_WORDS = {
     "start": "before set-up",
@@ -22,102 +22,102 @@ PHASE_WORDS = {
 
 
 def judge_crash(run: Run) -> Verdict | None:
-    """CRASH when the process died or had to be ended for memory, or when a worker of a failed test died."""
-    if run.killed is not None and run.killed.reason != "memory":
+    """CRASH when the process died or had to be ended, or when a worker of a failed test died."""
+    if run.ending.killed is not None and run.ending.killed.reason in ("stall", "timeout"):
         return None
-    if not run.passed_the_rule:
+    if not run.completed_cleanly:
         return _process_died(run)
-    if any("verdict" in report.get("rl_stability", {}) for report in run.reports):
-        return None  # the test has said itself what is wrong
-    if _failed(run) and run.dead_workers:
-        return _worker_died(run)
-    if run.memory_limit is not None and _raised_memory_error(run):
-        return _over_the_cap(run)
+    if any("verdict" in report.get("rl_stability", {}) for report in run.seen.reports):
+        return None  # the test raised a verdict of its own
+    failed = next((report for report in run.seen.reports if report["outcome"] == "failed"), None)
+    if failed is not None and run.seen.dead_workers:
+        return _worker_died(run, failed)
+    if failed is not None and run.spec.memory_limit is not None and "MemoryError" in _failure_text(failed):
+        return _over_the_cap(run, failed)
     return None
 
 
 def _process_died(run: Run) -> Verdict:
-    dump = parse_dump(run.dump, run.threads)
-    cause = _cause(run, dump)
-    crashed = dump.crashed
-    frames = crashed.own_frames if crashed else ()
+    dump = parse_dump(run.ending.dump, run.ending.thread_names)
+    cause, frames = _cause(run, dump), dump.crashed_frames
+    stable_cause = dump.signal or cause.partition(" (")[0]  # without what was measured
+    native = f"native code loaded: {', '.join(dump.packages)}" if dump.packages else ""
     return Verdict(
-        "CRASH",
+        Word.CRASH,
         f"{cause} {place_of(run)}",
         sections=present(
             ("", where(frames)),
             ("", _between_tests(run)),
             ("Stages", stages_text(run)),
-            ("Memory", run.memory.text()),
+            ("Memory", run.seen.memory.text()),
             ("Python stacks", dump.render()),
-            ("Native stack", run.native),
-            ("Dead workers", _workers_text(run.dead_workers)),
-            ("Process", f"{process_text(run)}\n{_native_text(dump)}".strip()),
+            ("Native stack", run.ending.native_stack),
+            ("Dead workers", _workers_text(run)),
+            ("Process", f"{process_text(run)}\n{native}".strip()),
         ),
         facts={
             "class": _class_of(run, dump),
             "signal": dump.signal or _status_name(run),
-            "signature": signature(dump.signal or cause, run.phase, frames),
+            "signature": signature(stable_cause, run.seen.phase, frames),
             **shared_facts(run),
         },
+        location=location_in(frames),
     )
 
 
 def _between_tests(run: Run) -> str:
     """A shared process that dies between two tests: the second reports it, but the first is the suspect."""
-    if run.phase != "start" or not run.after:
+    before = run.spec.previous_test
+    if run.seen.phase != "start" or not before:
         return ""
-    return f"this test had not begun; its process died after {run.after} had ended: look at what that left running"
+    return f"this test had not begun; its process died after {before} had ended: look at what that left running"
 
 
-def _native_text(dump: StackDump) -> str:
-    return f"native code loaded: {', '.join(dump.packages)}" if dump.packages else ""
-
-
-def _worker_died(run: Run) -> Verdict:
-    worker = run.dead_workers[0]
-    others = len(run.dead_workers) - 1
-    frames = (parse_dump(worker["stack"]).crashed or _NOBODY).own_frames
-    phase = _failed_phase(run)
+def _worker_died(run: Run, failed: Json) -> Verdict:
+    worker, *others = run.seen.dead_workers.values()
+    frames, phase = parse_dump(worker.stack).crashed_frames, failed["when"]
     return Verdict(
-        "CRASH",
-        f"worker process {worker['name']} (pid {worker['pid']}) died by {worker['signal']} {PHASE_WORDS[phase]}"
-        + (f", and {others} more" if others else ""),
+        Word.CRASH,
+        f"worker process {worker.name} (pid {worker.pid}) died by {worker.signal} {PHASE_WORDS[phase]}"
+        + (f", and {len(others)} more" if others else ""),
         sections=present(
             ("", where(frames)),
-            ("Dead workers", _workers_text(run.dead_workers)),
+            ("Dead workers", _workers_text(run)),
             ("Stages", stages_text(run)),
-            ("Memory", run.memory.text()),
-            ("The test then failed with", _first_failure(run)),
+            ("Memory", run.seen.memory.text()),
+            ("The test then failed with", _failure_text(failed)),
             ("Process", process_text(run)),
         ),
         facts={
-            "class": "worker",
-            "signal": worker["signal"],
-            "signature": signature(f"worker {worker['signal']}", phase, frames),
+            "class": CrashClass.WORKER,
+            "signal": worker.signal,
+            "signature": signature(f"worker {worker.signal}", phase, frames),
             **shared_facts(run),
             "phase": phase,
         },
+        location=location_in(frames),
     )
 
 
-def _over_the_cap(run: Run) -> Verdict:
+def _over_the_cap(run: Run, failed: Json) -> Verdict:
+    place = _crash_of(failed)
     return Verdict(
-        "CRASH",
-        f"out of memory {PHASE_WORDS[_failed_phase(run)]}: the limit is {format_size(run.memory_limit or 0)}",
+        Word.CRASH,
+        f"out of memory {PHASE_WORDS[failed['when']]}: the limit is {format_size(run.spec.memory_limit or 0)}",
         sections=present(
             ("Stages", stages_text(run)),
-            ("Memory", run.memory.text()),
-            ("The test failed with", _first_failure(run)),
+            ("Memory", run.seen.memory.text()),
+            ("The test failed with", _failure_text(failed)),
             ("Process", process_text(run)),
         ),
         facts={
-            "class": "memory",
+            "class": CrashClass.MEMORY,
             "signal": "MemoryError",
-            "signature": signature("out of memory", run.phase, ()),
+            "signature": signature("out of memory", run.seen.phase, ()),
             **shared_facts(run),
-            "phase": _failed_phase(run),
+            "phase": failed["when"],
         },
+        location=Location(place["path"], place["lineno"]) if place else None,
     )
 
 
@@ -135,124 +135,116 @@ def signature(cause: str, phase: str, frames: Sequence[Frame]) -> str:
 
 
 def stages_text(run: Run) -> str:
-    """The breadcrumbs of ``rl_stage``: what was done, and what the test was in."""
-    lines = [f"done     {stage}" for stage in run.stages_done]
-    if run.stages_open:
-        lines.append(f"died in  {' > '.join(run.stages_open)}")
+    """The stages that ``rl_stage`` recorded: those done, and the one the test died in."""
+    lines = [f"done     {stage}" for stage in run.seen.stages_done]
+    if run.seen.stages_open:
+        lines.append(f"died in  {' > '.join(run.seen.stages_open)}")
     return "\n".join(lines)
 
 
 def _cause(run: Run, dump: StackDump) -> str:
-    if run.killed is not None:
-        return f"killed for memory ({run.killed.detail})"
+    if run.ending.killed is not None:
+        return f"killed for {run.ending.killed.reason} ({run.ending.killed.detail})"
     if dump.signal:
         return dump.signal
-    if run.exit is None or run.exit.status is None:
-        return "lost with the process that started it"
-    status = run.exit.status
-    if run.killed_by_kernel:
+    if (status := _status(run)) is None:
+        return "exit status unknown: its parent died"
+    if run.ending.killed_by_kernel:
         return "killed for memory by the kernel (SIGKILL)"
     if status < 0:
         return _status_name(run)
-    if run.done and run.clean:
+    if run.seen.done and run.seen.clean_exit:
         return f"exit code {status}"
-    if status == UNHEARD and not run.done:
+    if status == NOT_DELIVERED and not run.seen.done:
         return "closed the descriptors that its reports go through, noticed"
     return f"ended itself with exit code {status}"
 
 
-def _class_of(run: Run, dump: StackDump) -> str:
-    """``memory``, ``signal`` or ``exit``; ``lost`` when nobody saw how the process ended."""
-    if run.killed is not None or run.killed_by_kernel:
-        return "memory"
-    status = None if run.exit is None else run.exit.status
+def _class_of(run: Run, dump: StackDump) -> CrashClass:
+    if run.ending.killed is not None and run.ending.killed.reason != "memory":
+        return CrashClass.WATCHDOG
+    if run.ending.killed is not None or run.ending.killed_by_kernel:
+        return CrashClass.MEMORY
+    status = _status(run)
     if dump.signal or (status or 0) < 0:
-        return "signal"
-    return "lost" if status is None else "exit"
+        return CrashClass.SIGNAL
+    return CrashClass.LOST if status is None else CrashClass.EXIT
+
+
+def _status(run: Run) -> int | None:
+    return None if run.ending.exit is None else run.ending.exit.status
 
 
 def _status_name(run: Run) -> str:
-    if run.exit is None or run.exit.status is None:
+    if (status := _status(run)) is None:
         return ""
-    if run.exit.status >= 0:
-        return f"exit {run.exit.status}"
-    return signal_name(-run.exit.status)
+    return f"exit {status}" if status >= 0 else signal_name(-status)
 
 
 def place_of(run: Run) -> str:
-    place = PHASE_WORDS[run.phase]
-    if run.stages_open:
-        place += f", stage {run.stages_open[-1]!r}"
-    if run.lap and run.phase == "call":
-        place += f", lap {run.lap}"
+    place = PHASE_WORDS[run.seen.phase]
+    if run.seen.stages_open:
+        place += f", stage {run.seen.stages_open[-1]!r}"
+    if run.seen.lap and run.seen.phase == "call":
+        place += f", lap {run.seen.lap}"
     return place
+
+
+def location_in(frames: Sequence[Frame]) -> Location | None:
+    """The newest line of the user's own code, or the newest line of all if none is the user's."""
+    if not frames:
+        return None
+    own = next((frame for frame in frames if frame.is_users), frames[0])
+    return Location(own.file, own.line, own.function)
 
 
 def where(frames: Sequence[Frame]) -> str:
     """The newest line of the user's own code, and what it had called."""
-    if not frames:
+    location = location_in(frames)
+    if location is None:
         return ""
-    own = next((frame for frame in frames if frame.is_users), frames[0])
-    inside = "" if own is frames[0] else f", inside {frames[0].function} ({frames[0].file}:{frames[0].line})"
-    return f"at {own.file}:{own.line} in {own.function}{inside}"
+    newest = Location(frames[0].file, frames[0].line, frames[0].function)
+    inside = "" if newest == location else f", inside {newest.function} ({newest.file}:{newest.line})"
+    return f"at {location}{inside}"
 
 
-def _workers_text(workers: list[Record]) -> str:
+def _workers_text(run: Run) -> str:
     blocks = []
-    for worker in workers:
-        lines = [f"{worker['name']} (pid {worker['pid']}): {worker['signal']}"]
-        if worker["stack"]:
-            lines += [f"  {line}" for line in parse_dump(worker["stack"]).render().splitlines()]
+    for worker in run.seen.dead_workers.values():
+        lines = [f"{worker.name} (pid {worker.pid}): {worker.signal}"]
+        if worker.stack:
+            lines += [f"  {line}" for line in parse_dump(worker.stack).render().splitlines()]
         blocks.append("\n".join(lines))
     return "\n".join(blocks)
 
 
 def process_text(run: Run) -> str:
-    parts = [f"pid {run.pid}", f"backend {run.backend}", f"seed {run.seed}"]
-    if run.exit is not None and run.exit.peak:
-        parts.append(f"peak memory {format_size(run.exit.peak)}")
+    parts = [f"pid {run.seen.pid}", f"backend {run.spec.backend}", f"seed {run.spec.seed}"]
+    if run.ending.exit is not None and run.ending.exit.peak:
+        parts.append(f"peak memory {format_size(run.ending.exit.peak)}")
     return ", ".join(parts)
 
 
 def shared_facts(run: Run) -> dict[str, Fact]:
-    facts: dict[str, Fact] = {"phase": run.phase}
-    if run.stages_open:
-        facts["stage"] = " > ".join(run.stages_open)
-    if run.lap:
-        facts["laps"] = run.lap
+    facts: dict[str, Fact] = {"phase": run.seen.phase}
+    if run.seen.stages_open:
+        facts["stage"] = " > ".join(run.seen.stages_open)
+    if run.seen.lap:
+        facts["laps"] = run.seen.lap
     return facts
 
 
-def _failed(run: Run) -> bool:
-    return any(report["outcome"] == "failed" for report in run.reports)
+def _failure_text(report: Json) -> str:
+    """The exception that *report* failed with, and its place."""
+    crash = _crash_of(report)
+    return f"{crash['path']}:{crash['lineno']}: {crash['message']}" if crash else str(report["longrepr"])
 
 
-def _failed_phase(run: Run) -> str:
-    return next(str(report["when"]) for report in run.reports if report["outcome"] == "failed")
-
-
-def _first_failure(run: Run) -> str:
-    """The last line of the first failed report: the exception it failed with."""
-    for report in run.reports:
-        if report["outcome"] == "failed":
-            longrepr = report["longrepr"]
-            if isinstance(longrepr, dict) and longrepr.get("reprcrash"):
-                crash = longrepr["reprcrash"]
-                return f"{crash['path']}:{crash['lineno']}: {crash['message']}"
-            return str(longrepr)
-    return ""
-
-
-def _raised_memory_error(run: Run) -> bool:
-    return "MemoryError" in _first_failure(run)
+def _crash_of(report: Json) -> Json | None:
+    """Where and with what *report* failed, if pytest knows."""
+    longrepr = report["longrepr"]
+    return longrepr.get("reprcrash") if isinstance(longrepr, dict) else None
 
 
 def present(*sections: Section) -> tuple[Section, ...]:
     return tuple(section for section in sections if section[1])
-
-
-class _Nobody:
-    own_frames: tuple[Frame, ...] = ()
-
-
-_NOBODY = _Nobody()

@@ -1,4 +1,4 @@
-"""Many runs of one test in, one verdict out: whether it passes as often as promised, and how it fails when it fails."""
+"""FLAKY: many runs of one test. Whether it passes as often as promised, and in which ways it fails."""
 
 from __future__ import annotations
 
@@ -7,10 +7,11 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, Literal
 
-from pytest_rlstability.events import Fact, Section, Verdict
-from pytest_rlstability.evidence.stacks import parse_dump
-from pytest_rlstability.facts import Record, Run
-from pytest_rlstability.markers import Flaky
+from pytest_rlstability.config.markers import Flaky
+from pytest_rlstability.model.messages import Json
+from pytest_rlstability.model.run import Run
+from pytest_rlstability.model.stack_dump import parse_dump
+from pytest_rlstability.model.verdict import Fact, Location, Section, Verdict, Word
 from pytest_rlstability.verdicts.crash import PHASE_WORDS
 from pytest_rlstability.verdicts.sequential import Decision, SequentialTest, interval
 
@@ -22,7 +23,7 @@ _SHOWN_SEEDS = 5
 
 @dataclass(frozen=True)
 class Trial:
-    """One run of the test. ``aside``: it skipped or expected to fail, which says nothing about its pass rate."""
+    """One run of the test. ``aside``: it skipped or called ``pytest.xfail()``, and does not count."""
 
     number: int
     run: Run
@@ -30,20 +31,21 @@ class Trial:
     verdict: Verdict | None = None
     label: str = ""
     signature: str = ""
+    location: Location | None = None
     expected: bool = False
     """Whether it failed in the way that the test's ``xfail`` marker names."""
 
 
 @dataclass
 class Trials:
-    """The runs of a test so far, and what they say about its promise.
+    """The runs of a test so far, and whether they keep its promise.
 
     ``trials.add(run, judge(run))`` until ``trials.answer`` is no longer ``open``.
     """
 
     promise: Flaky
     expected_to_fail: bool = False
-    """Whether the test is marked ``xfail``: its runs then say "expected" where they would have said "failed"."""
+    """Whether the test is marked ``xfail``: its failed runs are then reported as expected failures."""
     trials: list[Trial] = field(default_factory=list)
     runs: int = 0
     passes: int = 0
@@ -62,7 +64,7 @@ class Trials:
 
     @property
     def stands_aside(self) -> bool:
-        """Whether the test does not want to be run here at all: its first run skipped."""
+        """Whether the first run does not count: the test is then reported as that run."""
         return bool(self.trials) and self.trials[0].outcome == "aside"
 
     @property
@@ -72,7 +74,7 @@ class Trials:
 
     @property
     def wanted(self) -> int:
-        """How many runs are worth starting by now: those that, all passing, would keep the promise."""
+        """How many runs to have started by now: as many as would keep the promise if all of them passed."""
         more = 1
         while self.test.decide(self.runs + more, self.passes + more) == "open":
             more += 1
@@ -96,7 +98,7 @@ class Trials:
         return all(trial.expected for trial in self.trials if trial.outcome == "failed")
 
     def facts(self) -> dict[str, Fact]:
-        """What machines want to know of the runs, whatever came of them."""
+        """The counts for JUnit and the event log, whatever the answer is."""
         low, high = self.interval
         return {
             "runs": self.runs,
@@ -114,43 +116,55 @@ class Trials:
 
 
 def read_trial(number: int, run: Run, verdict: Verdict | None, *, expected_to_fail: bool = False) -> Trial:
-    """What one run says. *verdict* is what was judged of it from outside, if anything."""
+    """The trial that *run* makes. *verdict* is what was judged of it from outside, if anything."""
     if verdict is not None:
-        return Trial(number, run, "failed", verdict, _label(run, verdict), _signature(run, verdict))
-    own = [report for report in run.reports if report.get("$report_type", "TestReport") == "TestReport"]
+        return _judged(number, run, verdict)
+    own = [report for report in run.seen.reports if report.get("$report_type", "TestReport") == "TestReport"]
     for report in own:
         if report["outcome"] == "skipped" and not (expected_to_fail and _failed_as_expected(report)):
             return Trial(number, run, "aside")
-    for report in run.reports:
+    for report in run.seen.reports:
         if (report["outcome"] == "failed" and not _passed_unexpectedly(report)) or _failed_as_expected(report):
             raised = report.get("rl_stability", {}).get("verdict")
             if raised is not None:
-                verdict = Verdict.from_dict(raised)
-                return Trial(number, run, "failed", verdict, _label(run, verdict), _signature(run, verdict))
-            label = _raised_label(report)
-            return Trial(number, run, "failed", None, label, label, expected=_failed_as_expected(report))
+                return _judged(number, run, Verdict.from_dict(raised))
+            place = _last_place(report["longrepr"])
+            label = _raised_label(report, place)
+            return Trial(number, run, "failed", None, label, label, place, expected=_failed_as_expected(report))
     return Trial(number, run, "passed")
 
 
+def _judged(number: int, run: Run, verdict: Verdict) -> Trial:
+    label = _label(run, verdict)
+    signature = str(verdict.facts.get("signature") or label)
+    return Trial(number, run, "failed", verdict, label, signature, verdict.location)
+
+
 def flaky_verdict(trials: Trials, example: Callable[[Trial], str], command: Callable[[int], str]) -> Verdict:
-    """FLAKY: how often it failed, in which ways, and one example of each in full.
+    """How often it failed, in which ways, and one full example of each.
 
     *example* gives the whole text of a failed run, *command* what to type to run one seed alone.
     """
     groups = trials.groups()
     promise = trials.promise
+    low, high = trials.interval
+    rate = (
+        f"pass rate {trials.passes / trials.runs:.2g}, between {low:.2g} and {high:.2g} "
+        f"(each bound at {promise.confidence:g} confidence); promised: at least {promise.pass_rate:g}"
+    )
     counted = "; ".join(count_line(group) for group in groups[:2])
     more = f"; {len(groups) - 2} more kinds" if len(groups) > 2 else ""
     return Verdict(
-        "FLAKY",
+        Word.FLAKY,
         f"{trials.passes} of {trials.runs} runs passed, promised {promise.pass_rate:g}: {counted}{more}",
         sections=(
-            ("", _rate_text(trials)),
+            ("", rate),
             ("Failures", "\n".join(_group_line(group) for group in groups)),
             ("Runs", "".join(_LETTERS[trial.outcome] for trial in trials.trials)),
             *_examples(groups, example, command),
         ),
         facts={**trials.facts(), "signature": groups[0][0].signature},
+        location=groups[0][0].location,
     )
 
 
@@ -158,21 +172,12 @@ _LETTERS: Mapping[TrialOutcome, str] = {"passed": ".", "failed": "F", "aside": "
 
 
 def count_line(group: list[Trial]) -> str:
-    """How often, and what: ``2 x SIGSEGV in tick``."""
+    """``2 x SIGSEGV in tick``."""
     return f"{len(group)} \N{MULTIPLICATION SIGN} {group[0].label}"
 
 
-def _rate_text(trials: Trials) -> str:
-    low, high = trials.interval
-    promise = trials.promise
-    return (
-        f"pass rate {trials.passes / trials.runs:.2g}, between {low:.2g} and {high:.2g} "
-        f"(each bound at {promise.confidence:g} confidence); promised: at least {promise.pass_rate:g}"
-    )
-
-
 def _group_line(group: list[Trial]) -> str:
-    seeds = ", ".join(str(trial.run.seed) for trial in group[:_SHOWN_SEEDS])
+    seeds = ", ".join(str(trial.run.spec.seed) for trial in group[:_SHOWN_SEEDS])
     more = f" and {len(group) - _SHOWN_SEEDS} more" if len(group) > _SHOWN_SEEDS else ""
     return f"{count_line(group)}  ({'seed' if len(group) == 1 else 'seeds'} {seeds}{more})"
 
@@ -183,7 +188,7 @@ def _examples(
     sections = []
     for group in groups[:_SHOWN_EXAMPLES]:
         first = group[0]
-        text = f"{example(first).rstrip()}\n\nThis run alone: {command(first.run.seed)}"
+        text = f"{example(first).rstrip()}\n\nThis run alone: {command(first.run.spec.seed)}"
         sections.append((f"{first.label}, run {first.number}", text))
     if len(groups) > _SHOWN_EXAMPLES:
         sections.append(("Left out", f"examples of {len(groups) - _SHOWN_EXAMPLES} more kinds of failure"))
@@ -193,51 +198,43 @@ def _examples(
 def _label(run: Run, verdict: Verdict) -> str:
     """``SIGSEGV in tick``, ``STALL deadlock in wait_for``, ``LEAK of fds``: short, and the same from run to run."""
     facts = verdict.facts
-    if verdict.word == "LEAK":
-        return f"LEAK of {facts['signal']}" if "signal" in facts else "LEAK"
-    cause = f"STALL {facts.get('class', '')}".strip() if verdict.word == "STALL" else str(facts.get("signal", "CRASH"))
+    if verdict.word is Word.LEAK:
+        return f"{verdict.word} of {facts['signal']}" if "signal" in facts else verdict.word
+    is_stall = verdict.word is Word.STALL
+    cause = f"{verdict.word} {facts.get('class', '')}".strip() if is_stall else str(facts.get("signal", verdict.word))
     function = _function(run)
     phase = str(facts.get("phase", "call"))
     return f"{cause} in {function}" if function else f"{cause} {PHASE_WORDS.get(phase, phase)}"
 
 
 def _function(run: Run) -> str:
-    """The function that a dead process was in: the crashed thread's, else the main one's."""
-    dump = parse_dump(run.dump, run.threads)
-    main = next((thread for thread in dump.threads if thread.name == "MainThread"), None)
-    thread = dump.crashed or main
+    """The function that a dead process was in: that of the crashed thread, else of the main thread."""
+    dump = parse_dump(run.ending.dump, run.ending.thread_names)
+    thread = dump.crashed or next((thread for thread in dump.threads if thread.name == "MainThread"), None)
     return thread.own_frames[0].function if thread is not None and thread.own_frames else ""
 
 
-def _signature(run: Run, verdict: Verdict) -> str:
-    return str(verdict.facts.get("signature") or _label(run, verdict))
-
-
-def _failed_as_expected(report: Record) -> bool:
+def _failed_as_expected(report: Json) -> bool:
     expected = report.get("wasxfail")
     return report["outcome"] == "skipped" and expected is not None and not expected.startswith("[NOTRUN]")
 
 
-def _passed_unexpectedly(report: Record) -> bool:
+def _passed_unexpectedly(report: Json) -> bool:
     return isinstance(report["longrepr"], str) and report["longrepr"].startswith("[XPASS(strict)]")
 
 
-def _raised_label(report: Record) -> str:
+def _raised_label(report: Json, place: Location | None) -> str:
     """``AssertionError at test_env.py:12``."""
-    place = _last_place(report["longrepr"])
     name = report.get("rl_stability", {}).get("raised", "failure")
-    label = f"{name} at {_file_name(place)}:{place['lineno']}" if place else name
+    file = place.file.replace("\\", "/").rpartition("/")[2] if place else ""
+    label = f"{name} at {file}:{place.line}" if place else name
     return label if report["when"] == "call" else f"{label} {PHASE_WORDS[report['when']]}"
 
 
-def _last_place(longrepr: Any) -> Mapping[str, Any]:
-    """Where the exception was raised: the last entry of the traceback, in the styles that have one."""
+def _last_place(longrepr: Any) -> Location | None:
+    """Where the exception was raised: the last entry of the traceback, if its style has one."""
     if not isinstance(longrepr, dict):
-        return {}
+        return None
     entries = longrepr["reprtraceback"]["reprentries"]
-    place = entries[-1]["data"].get("reprfileloc") if entries else None
-    return place or longrepr.get("reprcrash") or {}
-
-
-def _file_name(place: Mapping[str, Any]) -> str:
-    return str(place["path"]).replace("\\", "/").rpartition("/")[2]
+    place = (entries[-1]["data"].get("reprfileloc") if entries else None) or longrepr.get("reprcrash")
+    return Location(place["path"], place["lineno"]) if place else None

@@ -2,43 +2,57 @@
 
 The samples of one signal are pairs (lap, value). The judge looks at the *lower envelope*, the lowest value in each
 of twelve equal stretches of laps, so that spikes and the teeth of a sawtooth do not count. A leak is an envelope
-that rises in every newer stretch, at a rate that does not fall off against the older ones, seen at two horizons.
-A cache that fills, an optimiser's first step or a late import rises too, but not like that.
+that rises in every newer stretch, at a rate that is not clearly below that of the older stretches, at two horizons.
+The growth of a cache that fills, an optimiser's first step or a late import slows down.
 """
 
 from __future__ import annotations
 
+from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass
+from enum import StrEnum
 from itertools import pairwise
-from typing import Literal
 
-State = Literal["clean", "bounded", "undecided", "leak"]
+from pytest_rlstability.model.growth import concordance, slope
 
 STRETCHES = 12
 FEWEST_SAMPLES = STRETCHES
 SLOPE_KEPT = 0.8
 """A newer rate below this share of the older one is growth that slows down."""
 SLOPE_LOST = 0.6
-"""Below this share it is growth that comes to an end: a logarithm's, a square root's, a cache's."""
+"""Below this share it is growth that comes to an end, like that of a logarithm, a square root or a cache."""
 CONFIRMING_SHARE = 2 / 3
-"""A leak must already have been one at this share of the horizon: a lucky stretch of noise is not."""
+"""A leak must also look like one at this share of the horizon. Noise rarely does at both."""
 SLOPE_STRAIGHT, STRAIGHT = 0.92, 4.0
-"""Newer growth that keeps this share of its rate, so even, has not slowed down itself: a square root keeps 0.84."""
+"""Newer growth that keeps this share of its rate and is this even has not slowed down. A square root keeps 0.84."""
 FINE = 0.1
-"""The share of the resolution that is looked for when laps are cheap: what leaks per episode, in laps of one step."""
+"""The share of the resolution that is looked for when laps are cheap, so that laps of one step show what leaks per
+episode."""
 UNHURRIED = 1.5
 """Seconds after which the plain resolution is enough."""
 FEW_LAPS, MANY_LAPS = 2400, 12_000
-"""Growth over the first may be a buffer that fills; over the second it is one only if it is a large one."""
+"""Growth over the first many laps may be a buffer that fills; over the second, only a large buffer."""
 EXACT_LAPS = 768
-"""Of a signal without noise: a pool of a few hundred connections or threads is full by then."""
+"""Laps for a signal without noise: a pool of a few hundred connections or threads is full by then."""
 HALF_TIME = 0.5
-"""The share of the time that is given to a buffer to be full, where laps are too slow for so many."""
+"""The share of the time that a buffer gets to fill up, where laps are too slow for so many."""
 WITHIN_LIMIT = "grows within its limit"
 STEADY = "grows steadily, but has not been watched for long"
 STEADINESS = 1.5
-"""How many times the rises' standard deviation their mean must be: a random walk's are near 0."""
+"""The mean of the rises must be this many times their standard deviation. For a random walk it is near 0."""
+
+
+class LeakState(StrEnum):
+    """What the samples of one signal show."""
+
+    CLEAN = "clean"
+    """It does not grow, or only within its limit."""
+    BOUNDED = "bounded"
+    """It grew and stopped, or grows ever more slowly."""
+    UNDECIDED = "undecided"
+    """It grows, and the laps do not show whether that goes on."""
+    LEAK = "leak"
 
 
 @dataclass(frozen=True)
@@ -47,8 +61,8 @@ class Rule:
 
     ``Rule(limit=0, smallest=4096, resolution=64)``: growth of at most *limit* per lap is allowed; a total below
     *smallest* is never a leak; an envelope that may hide less than *resolution* per lap is flat enough to stop.
-    *exact* signals (descriptors, threads, processes) have no noise and convict within hundreds of laps;
-    *ceiling* is the growth at which there is no point in watching any longer.
+    *exact* signals (descriptors, threads, processes) have no noise and are decided within hundreds of laps; steady
+    growth of *ceiling* is a leak at once.
     """
 
     limit: float = 0.0
@@ -60,7 +74,7 @@ class Rule:
 
 @dataclass(frozen=True)
 class Evidence:
-    """How much has been looked at: measured laps and seconds, the seconds there are, and whether this is the end."""
+    """How much was measured: laps and seconds, the seconds there are in all, and whether this is the end."""
 
     laps: float
     seconds: float
@@ -74,9 +88,9 @@ class Evidence:
 
 @dataclass(frozen=True)
 class Judgement:
-    """What one signal did. *settled* says that more laps would not change it; *advice* what would decide the rest."""
+    """What one signal did. *settled*: more laps would not change it. *laps_wanted*: so many laps would decide it."""
 
-    state: State
+    state: LeakState
     settled: bool
     first: float = 0.0
     last: float = 0.0
@@ -85,39 +99,43 @@ class Judgement:
     laps_wanted: int = 0
     reason: str = ""
     steady: bool = False
-    """It rises like a leak; what an undecided one lacks is time."""
+    """It rises like a leak. If it is undecided, it was not watched for long enough."""
 
     @property
     def growing(self) -> bool:
-        return self.state in ("leak", "undecided")
+        return self.state in (LeakState.LEAK, LeakState.UNDECIDED)
 
 
 def judge(laps: Sequence[float], values: Sequence[float], rule: Rule, evidence: Evidence) -> Judgement:
     """What these samples say about one signal.
 
     >>> laps = list(range(0, 4000, 10))
-    >>> judge(laps, [100 + 2 * lap for lap in laps], Rule(), Evidence(4000, 20, 30)).state
+    >>> judge(laps, [100 + 2 * lap for lap in laps], Rule(), Evidence(4000, 20, 30)).state.value
     'leak'
-    >>> judge(laps, [100 + min(lap, 900) for lap in laps], Rule(), Evidence(4000, 20, 30)).state
+    >>> judge(laps, [100 + min(lap, 900) for lap in laps], Rule(), Evidence(4000, 20, 30)).state.value
     'bounded'
     """
     if len(values) < FEWEST_SAMPLES:
         return _too_few(laps, values, evidence)
     envelope = Envelope.of(laps, values)
-    if envelope.growth >= rule.smallest and _leaks(laps, values, envelope, rule):
+    if envelope.growth >= rule.smallest and _leaks(laps, values, envelope):
         if envelope.per_lap <= rule.limit:
-            return envelope.judgement("clean", _long_enough(evidence), WITHIN_LIMIT)
+            return envelope.judgement(LeakState.CLEAN, _long_enough(evidence), WITHIN_LIMIT)
         if _ripe(envelope.growth, rule, evidence):
-            return envelope.judgement("leak", True, "grew in every stretch and did not slow down")
-        return _unripe(envelope, evidence)
+            return envelope.judgement(LeakState.LEAK, True, "grew in every stretch and did not slow down")
+        return envelope.judgement(LeakState.UNDECIDED, False, STEADY, max(MANY_LAPS, 2 * evidence.laps))
     if _still_rising(envelope, rule):
         if 0 < envelope.per_lap <= rule.limit:
-            return envelope.judgement("clean", _long_enough(evidence), WITHIN_LIMIT)
-        return _slowing_down(envelope, evidence) or _unclear(envelope, evidence)
+            return envelope.judgement(LeakState.CLEAN, _long_enough(evidence), WITHIN_LIMIT)
+        if _slows_down(envelope):
+            settled = evidence.final or (evidence.spent >= 0.5 and _long_enough(evidence))
+            return envelope.judgement(LeakState.BOUNDED, settled, "grows ever more slowly")
+        reason = "still grows, but not steadily"
+        return envelope.judgement(LeakState.UNDECIDED, evidence.final, reason, 4 * evidence.laps)
     settled = evidence.final or (_long_enough(evidence) and _resolved(envelope, rule, evidence))
     if envelope.stopped_growing(rule):
-        return envelope.judgement("bounded", settled, "grew and stopped")
-    return envelope.judgement("clean", settled, "does not grow")
+        return envelope.judgement(LeakState.BOUNDED, settled, "grew and stopped")
+    return envelope.judgement(LeakState.CLEAN, settled, "does not grow")
 
 
 @dataclass(frozen=True)
@@ -129,7 +147,7 @@ class Envelope:
     first: float
     last: float
     per_lap: float
-    """Growth per lap over the newer half: what it does now, not what it did while it warmed up."""
+    """Growth per lap over the newer half, so without the warm-up."""
 
     @classmethod
     def of(cls, laps: Sequence[float], values: Sequence[float]) -> Envelope:
@@ -139,7 +157,7 @@ class Envelope:
             stretch = min(int((lap - start) * STRETCHES / span), STRETCHES - 1)
             if value < lows[stretch]:
                 lows[stretch] = value
-        return cls(tuple(_bridged(lows)), span, values[0], values[-1], _median_slope(laps, values))
+        return cls(tuple(_bridged(lows)), span, values[0], values[-1], _newer_slope(laps, values))
 
     @property
     def rises(self) -> list[float]:
@@ -163,12 +181,12 @@ class Envelope:
         return max(newer) - min(newer)
 
     def stopped_growing(self, rule: Rule) -> bool:
-        """Whether the newer half lies clearly, not just by noise, above where it began."""
+        """Whether the newer half lies above the beginning by clearly more than noise."""
         rise = min(self.lows[STRETCHES // 2 :]) - self.lows[0]
         return rise >= rule.smallest and rise >= 2 * self.newer_spread
 
-    def judgement(self, state: State, settled: bool, reason: str, laps_wanted: float = 0) -> Judgement:
-        flat = state in ("clean", "bounded") and reason in ("does not grow", "grew and stopped")
+    def judgement(self, state: LeakState, settled: bool, reason: str, laps_wanted: float = 0) -> Judgement:
+        flat = state in (LeakState.CLEAN, LeakState.BOUNDED) and reason in ("does not grow", "grew and stopped")
         return Judgement(
             state=state,
             settled=settled,
@@ -183,7 +201,7 @@ class Envelope:
 
 
 def _bridged(lows: Sequence[float]) -> list[float]:
-    """*lows* with a straight line where no sample fell: laps were quicker there, or windows larger.
+    """*lows* with a straight line across the stretches without a sample.
 
     >>> _bridged([1.0, float("inf"), float("inf"), 4.0])
     [1.0, 2.0, 3.0, 4.0]
@@ -196,14 +214,13 @@ def _bridged(lows: Sequence[float]) -> list[float]:
     return filled
 
 
-def _leaks(laps: Sequence[float], values: Sequence[float], envelope: Envelope, rule: Rule) -> bool:
+def _leaks(laps: Sequence[float], values: Sequence[float], envelope: Envelope) -> bool:
     """Whether the envelope rises like a leak at this horizon and already did at a shorter one."""
     if not (_steady(envelope) or _staircase(laps, values)):
         return False
-    cut = laps[0] + (laps[-1] - laps[0]) * CONFIRMING_SHARE
-    shorter = sum(1 for lap in laps if lap <= cut)
+    shorter = bisect_right(laps, laps[0] + (laps[-1] - laps[0]) * CONFIRMING_SHARE)
     if shorter < FEWEST_SAMPLES:
-        return True  # so few laps that every one of them is a stretch: the rise in each is the confirmation
+        return True  # every lap is a stretch, and the rise in each of them is the confirmation
     earlier = Envelope.of(laps[:shorter], values[:shorter])
     return _steady(earlier) or _staircase(laps[:shorter], values[:shorter])
 
@@ -219,10 +236,8 @@ def _steady(envelope: Envelope) -> bool:
 
 
 def _staircase(laps: Sequence[float], values: Sequence[float]) -> bool:
-    """Growth by ever larger steps at an even rate, as a vector that doubles: equal slopes at five halved horizons.
-
-    Noise breaks the smaller horizons, so this only ever recognises a signal that does nothing but step up.
-    """
+    """Whether it grows by ever larger steps at an even rate, as a vector that doubles: equal slopes at five halved
+    horizons. Noise breaks the smaller horizons, so a signal that ever falls is not one."""
     if any(after < before for before, after in pairwise(values)):
         return False
     start, span = laps[0], laps[-1] - laps[0]
@@ -235,29 +250,24 @@ def _staircase(laps: Sequence[float], values: Sequence[float]) -> bool:
 
 
 def _at(laps: Sequence[float], values: Sequence[float], lap: float) -> float:
-    for position in range(len(laps) - 1, -1, -1):
-        if laps[position] <= lap:
-            return values[position]
-    return values[0]
+    return values[max(bisect_right(laps, lap) - 1, 0)]
 
 
 def _still_rising(envelope: Envelope, rule: Rule) -> bool:
-    """Whether the newer half trends upwards by more than the resolution: neither steady nor flat."""
+    """Whether the newer half trends upwards by more than the resolution."""
     newer = envelope.lows[STRETCHES // 2 :]
     if newer[-1] <= newer[0] or envelope.newer_spread <= _hidden(envelope, rule) * FINE:
         return False
-    pairs = [(earlier, later) for position, earlier in enumerate(newer) for later in newer[position + 1 :]]
-    concordance = sum((later > earlier) - (later < earlier) for earlier, later in pairs)
-    return concordance >= 9 or (rule.exact and newer[-1] > newer[0])
+    return concordance(newer) >= 9 or (rule.exact and newer[-1] > newer[0])
 
 
 def _hidden(envelope: Envelope, rule: Rule) -> float:
-    """The spread over the newer half that even a drift at the resolution would not exceed."""
+    """How much a drift at the resolution rises over the newer half."""
     return rule.resolution * envelope.lap_span / 2
 
 
 def _resolved(envelope: Envelope, rule: Rule, evidence: Evidence) -> bool:
-    """Whether nothing worth a word can hide in the noise, or all the time it deserves has been spent on trying."""
+    """Whether the noise is too small to hide a leak, or enough of the time has been spent on looking."""
     hidden = _hidden(envelope, rule)
     if envelope.newer_spread <= hidden * FINE or evidence.spent >= 1 / 3:
         return True
@@ -265,7 +275,7 @@ def _resolved(envelope: Envelope, rule: Rule, evidence: Evidence) -> bool:
 
 
 def _long_enough(evidence: Evidence) -> bool:
-    """Enough laps to have seen what happens every tenth lap, and what a background thread does now and then."""
+    """Whether the laps have shown what happens every tenth lap, and what a background thread does now and then."""
     if evidence.final:
         return True
     if evidence.seconds < min(0.4, evidence.budget / 4):
@@ -274,7 +284,7 @@ def _long_enough(evidence: Evidence) -> bool:
 
 
 def _ripe(growth: float, rule: Rule, evidence: Evidence) -> bool:
-    """Whether steady growth has gone on for so long that a buffer filling up is no longer the likelier story."""
+    """Whether steady growth has gone on for so long that it is likelier a leak than a buffer that fills up."""
     if evidence.final or growth >= rule.ceiling:
         return True
     if rule.exact:
@@ -284,36 +294,24 @@ def _ripe(growth: float, rule: Rule, evidence: Evidence) -> bool:
     return evidence.spent >= 0.65
 
 
-def _unripe(envelope: Envelope, evidence: Evidence) -> Judgement:
-    wanted = max(float(MANY_LAPS), 2 * evidence.laps)
-    return envelope.judgement("undecided", False, STEADY, wanted)
-
-
-def _slowing_down(envelope: Envelope, evidence: Evidence) -> Judgement | None:
-    """Growth whose rate has nearly halved as the horizon doubled: what fills up, not what leaks."""
+def _slows_down(envelope: Envelope) -> bool:
+    """Whether the rate has nearly halved as the horizon doubled: something fills up."""
     older, newer = _trimmed_mean(envelope.older_rises), _trimmed_mean(envelope.newer_rises)
-    if newer > SLOPE_LOST * older or _goes_on(envelope.newer_rises):
-        return None
-    settled = evidence.final or (evidence.spent >= 0.5 and _long_enough(evidence))
-    return envelope.judgement("bounded", settled, "grows ever more slowly")
+    return newer <= SLOPE_LOST * older and not _goes_on(envelope.newer_rises)
 
 
 def _goes_on(rises: Sequence[float]) -> bool:
-    """Whether these rises lie on a straight line: a leak behind a library that has warmed up, perhaps."""
+    """Whether these rises lie on a straight line, as a leak does once a library has warmed up."""
     half = len(rises) // 2
     even = min(rises) > 0 and _trimmed_mean(rises) >= STRAIGHT * _deviation(rises)
     return even and sum(rises[half:]) >= SLOPE_STRAIGHT * sum(rises[:half])
-
-
-def _unclear(envelope: Envelope, evidence: Evidence) -> Judgement:
-    return envelope.judgement("undecided", evidence.final, "still grows, but not steadily", 4 * evidence.laps)
 
 
 def _too_few(laps: Sequence[float], values: Sequence[float], evidence: Evidence) -> Judgement:
     first, last = (values[0], values[-1]) if len(values) else (0.0, 0.0)
     done = int(laps[-1] - laps[0]) if len(laps) else 0
     return Judgement(
-        "undecided" if last > first else "clean",
+        LeakState.UNDECIDED if last > first else LeakState.CLEAN,
         settled=evidence.final,
         first=first,
         last=last,
@@ -324,25 +322,18 @@ def _too_few(laps: Sequence[float], values: Sequence[float], evidence: Evidence)
     )
 
 
-def _median_slope(laps: Sequence[float], values: Sequence[float]) -> float:
-    """The median slope between samples half of the newer half apart: exact on a line, untouched by spikes."""
-    middle = (laps[0] + laps[-1]) / 2
-    newer = [(lap, value) for lap, value in zip(laps, values, strict=True) if lap >= middle]
-    apart = max(len(newer) // 2, 1)
-    pairs = zip(newer, newer[apart:], strict=False)
-    slopes = sorted(
-        (later[1] - earlier[1]) / (later[0] - earlier[0]) for earlier, later in pairs if later[0] > earlier[0]
-    )
-    return slopes[len(slopes) // 2] if slopes else 0.0
+def _newer_slope(laps: Sequence[float], values: Sequence[float]) -> float:
+    older = bisect_left(laps, (laps[0] + laps[-1]) / 2)
+    return slope(laps[older:], values[older:])
 
 
 def _trimmed_mean(numbers: Sequence[float]) -> float:
-    """The mean without the highest and the lowest: one late import must not look like a rate."""
+    """The mean without the highest and the lowest: a single late import is not a rate."""
     middle = sorted(numbers)[1:-1]
     return sum(middle) / len(middle)
 
 
 def _deviation(numbers: Sequence[float]) -> float:
-    middle = sorted(numbers)[:-1]  # not the highest: that may be the late import
+    middle = sorted(numbers)[:-1]  # the highest may be a late import
     mean = sum(middle) / len(middle)
     return float((sum((number - mean) ** 2 for number in middle) / len(middle)) ** 0.5)

@@ -1,9 +1,9 @@
 """A promise such as "passes 95 % of the time", decided run by run: Wald's sequential probability ratio test.
 
-Two pass rates are weighed against each other: the promised one, and one clearly worse. Each run moves the balance. The
-promise is *broken* when the runs are ``1 / (1 - confidence)`` times likelier at the worse rate, *kept* when they are so
-much likelier at the promised one. However often one looks, a test at or above the promise is called broken with a
-probability of ``1 - confidence`` at most (Ville's inequality), and so is one at or below the worse rate called kept.
+Two pass rates are compared: the promised one, and one clearly worse. The promise is *broken* when the runs are
+``1 / (1 - confidence)`` times likelier at the worse rate, and *kept* when they are that much likelier at the promised
+rate. However often one looks, a test at or above the promise is called broken with a probability of at most
+``1 - confidence``, and a test at or below the worse rate is called kept with at most the same (Ville's inequality).
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _ROUNDING = 1e-9
 
 @dataclass(frozen=True)
 class Rates:
-    """What becomes of a test with a known true pass rate: probabilities of each answer, and the mean number of runs."""
+    """For a test with a known pass rate: the probability of each answer, and the mean number of runs."""
 
     kept: float
     broken: float
@@ -47,23 +47,22 @@ class SequentialTest:
     def worse_rate(self) -> float:
         """The pass rate that has to be ruled out before the promise counts as kept.
 
-        One that half of the runs allowed could tell from the promised rate if there were no stopping early (equal
-        steps on the arcsine scale are equally hard to tell): the other half is for tests that lie in between. Never
-        below half the promise: what cannot rule that out in ``max_runs`` runs is left undecided.
+        Half of the allowed runs, without stopping early, could distinguish it from the promised rate (equal steps on
+        the arcsine scale are equally hard to distinguish). The other half is for tests in between. It is never below
+        half the promise; a test that cannot rule that out in ``max_runs`` runs is undecided.
         """
         step = NormalDist().inv_cdf(self.confidence) * math.sqrt(2 / self.max_runs)
         angle = math.asin(math.sqrt(self.pass_rate)) - step
-        told_apart = math.sin(angle) ** 2 if angle > 0 else 0.0
-        return max(told_apart, self.pass_rate / 2)
+        return max(math.sin(angle) ** 2 if angle > 0 else 0.0, self.pass_rate / 2)
 
     def decide(self, runs: int, passes: int) -> Decision:
         """The answer after so many runs; ``open`` when another is needed."""
         if (early := self._early(runs, passes)) != "open" or runs < self.max_runs:
             return early
-        return "broken" if runs - passes >= self._last_straw else "undecided"
+        return "broken" if runs - passes >= self._breaking_failures else "undecided"
 
     def rates(self, true_rate: float) -> Rates:
-        """What becomes of a test that passes with probability *true_rate*, by exact calculation."""
+        """The exact rates of a test that passes with probability *true_rate*."""
         return _walk(self.decide, self.max_runs, true_rate)
 
     @property
@@ -94,20 +93,20 @@ class SequentialTest:
         return "kept" if balance <= -self._bound + _ROUNDING else "open"
 
     @cached_property
-    def _last_straw(self) -> int:
-        """From how many failures on the promise is broken once no run is left: as few as the confidence allows, by
-        themselves and on top of what was broken early. All of them in any case: what never passed has not kept it."""
+    def _breaking_failures(self) -> int:
+        """The number of failures that breaks the promise once all runs are used: as few as the confidence allows, by
+        themselves and together with what was broken early. If every run failed it is broken in any case."""
         open_at_last: dict[int, float] = {}
         early = _walk(self._early, self.max_runs, self.pass_rate, open_at_last)
         doubt = 1 - self.confidence + _ROUNDING
         allowed = doubt - early.broken
-        straw = self.max_runs
+        fewest = self.max_runs
         for failures in sorted(open_at_last, reverse=True):
             allowed -= open_at_last[failures]
             if allowed < 0 or _at_least(self.max_runs, failures, 1 - self.pass_rate) > doubt:
                 break
-            straw = failures
-        return straw
+            fewest = failures
+        return fewest
 
 
 def _walk(
@@ -117,7 +116,7 @@ def _walk(
     open_at_last: dict[int, float] | None = None,
 ) -> Rates:
     """Follow the probability of each count through all the runs; what is open at the end goes to *open_at_last*."""
-    told = {"kept": 0.0, "broken": 0.0, "undecided": 0.0}
+    answers = {"kept": 0.0, "broken": 0.0, "undecided": 0.0}
     mean = 0.0
     going = {0: 1.0}
     for runs in range(1, max_runs + 1):
@@ -132,14 +131,14 @@ def _walk(
             if answer == "open":
                 going[passes] = weight
             else:
-                told[answer] += weight
+                answers[answer] += weight
     if open_at_last is not None:
         open_at_last.update({max_runs - passes: weight for passes, weight in going.items()})
-    return Rates(told["kept"], told["broken"], told["undecided"], mean)
+    return Rates(**answers, mean_runs=mean)
 
 
 def interval(runs: int, passes: int, confidence: float) -> tuple[float, float]:
-    """The pass rates that *passes* of *runs* leave possible: exact (Clopper-Pearson), each bound at *confidence*.
+    """The exact (Clopper-Pearson) interval of the pass rate, each bound at *confidence*.
 
     >>> low, high = interval(59, 59, 0.95)
     >>> round(low, 3), high

@@ -1,23 +1,23 @@
-"""What counts as progress, from one look at a test to the next: the rules of the stall judge, without a process."""
+"""What counts as progress between two looks at a test: the rules of the stall watchdog, as pure functions."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from pytest_rlstability.evidence.processes import ThreadState, TreeState
+from pytest_rlstability.osinfo.threads import ThreadState, TreeState
 
 _BACKGROUND_PATIENCE = 3
-"""How many times longer a test may stand whose main thread waits while a daemon thread ticks: the tick may be a
-metrics thread's, or the work that the main thread waits for. Not so if what it waits for is another process's to do."""
+"""How many times longer a test may stand still whose main thread waits while a daemon thread is active: that may be a
+metrics thread, or the work that the main thread waits for. Not when only another process can end the wait."""
 _STARVED_PATIENCE = 2
-"""How many times longer a beating test may be silent on a machine that does not let it run."""
+"""How many times longer a test with heartbeats may be silent on a machine that does not let it run."""
 RUNNING = ("R", "D")
-"""Running, ready to run, or waiting for the disk: on its way, if slowly."""
+"""Running, ready to run, or waiting for the disk: all of these are progress."""
 
 
 @dataclass(frozen=True)
 class Look:
-    """One look. *gap* is the time since the last that counts, *mark* changes with every phase and beat."""
+    """One look. *gap* is what counts of the time since the last look; *mark* changes with every phase and heartbeat."""
 
     gap: float
     mark: tuple[object, ...] = ()
@@ -25,21 +25,21 @@ class Look:
     tree: TreeState = field(default_factory=TreeState)
     main: int = 0
     background: frozenset[int] = frozenset()
-    """Threads nobody waits for: daemons, and while the interpreter ends all but the main one."""
+    """Threads that nothing waits for: daemons, and while the interpreter exits all but the main one."""
     starved: float = 0.0
     outside: bool = False
     """Whether only another process could end what the main thread waits for."""
     busy: bool = False
-    """Processor time was used, so much that nobody looked closer."""
+    """So much processor time was used that the threads were not read."""
 
 
 class Standstill:
-    """Adds up how long nothing has moved, by several measures.
+    """Adds up for how many seconds nothing has moved, by several measures.
 
-    ``still``: without progress, which is a beat in a beating test and any activity in another. ``quiet``: without any
-    activity. ``main_asleep``: without any of the main thread. ``main_still``: the same, in a wait without a timeout.
-    ``silent``: as ``still``, whoever kept the test from running. ``background``: as ``main_still``, with none active
-    beside it but threads that nobody waits for.
+    ``still``: no progress, which is a heartbeat in a test that has them and any activity in another. ``silent``: the
+    same, with the time in which the machine did not let the test run. ``quiet``: no activity at all. ``main_asleep``:
+    the main thread sleeps. ``main_still``: it waits without a timeout. ``background``: it waits without a timeout, and
+    no other thread is active but those that nothing waits for.
 
     >>> state = Standstill(after=3.0)
     >>> for beats in (1, 2, 2, 2):
@@ -57,7 +57,7 @@ class Standstill:
 
     @property
     def is_over(self) -> bool:
-        """Whether the test has stood still for as long as it may."""
+        """Whether the test has stood still for too long."""
         if self.still >= self._after or self.silent >= self._after * _STARVED_PATIENCE:
             return True
         return self.background >= self._after * self._patience

@@ -9,7 +9,6 @@ import gc
 import multiprocessing
 import pickle
 import queue
-import sys
 import threading
 import weakref
 from collections.abc import Iterator
@@ -17,19 +16,19 @@ from random import Random
 
 import pytest
 
-from pytest_rlstability.locks.book import Book
-from pytest_rlstability.locks.book import threads as records
-from pytest_rlstability.locks.patch import install, uninstall
-from pytest_rlstability.locks.tracked import TrackedRLock
-from pytest_rlstability.locks.waits import Waits
-from pytest_rlstability.locks.watch import LockWatch
+from pytest_rlstability.child.locks.patch import install, uninstall
+from pytest_rlstability.child.locks.registry import Registry
+from pytest_rlstability.child.locks.registry import threads as records
+from pytest_rlstability.child.locks.tracked import TrackedRLock
+from pytest_rlstability.child.locks.waits import Waits
+from pytest_rlstability.kits.locks.watch import LockWatch
 
 
 @pytest.fixture
-def book() -> Iterator[Book]:
+def registry() -> Iterator[Registry]:
     originals = (threading.Lock, threading.RLock, threading.Condition, threading.Thread.join)
-    yield install()
-    uninstall()
+    yield install("test")
+    uninstall("test")
     assert (threading.Lock, threading.RLock, threading.Condition, threading.Thread.join) == originals
 
 
@@ -40,7 +39,7 @@ class Holder:
         self.by_name["right"] = threading.RLock()
 
 
-def test_names(book: Book) -> None:
+def test_names(registry: Registry) -> None:
     holder = Holder()
     first, second = threading.Lock(), threading.RLock()
     several = [threading.Lock() for _ in range(2)]
@@ -64,13 +63,11 @@ def test_names(book: Book) -> None:
         "go",
         "shared",
     }
-    if sys.version_info < (3, 11):  # no columns: of several calls in a statement the first names them all
-        expected -= {"second"}
-    assert {place.name for place in book.places.values()} == expected
+    assert {place.name for place in registry.places.values()} == expected
     del holder, first, second, several, typed, spread, frames, go, shared
 
 
-def test_lock(book: Book) -> None:
+def test_lock(registry: Registry) -> None:
     lock = threading.Lock()
     assert lock.acquire() is True
     assert lock.locked()
@@ -93,7 +90,7 @@ def test_lock(book: Book) -> None:
         copy.copy(lock)
 
 
-def test_what_a_bare_lock_refuses_is_refused_by_one_that_is_free(book: Book) -> None:
+def test_what_a_bare_lock_refuses_is_refused_by_one_that_is_free(registry: Registry) -> None:
     for lock in (threading.Lock(), threading.RLock()):
         with pytest.raises(TypeError):
             lock.acquire(timeout=None)  # type: ignore[arg-type]
@@ -107,7 +104,7 @@ def test_what_a_bare_lock_refuses_is_refused_by_one_that_is_free(book: Book) -> 
         lock.release()
 
 
-def test_what_the_library_asks_of_its_own_locks(book: Book) -> None:
+def test_what_the_library_asks_of_its_own_locks(registry: Registry) -> None:
     """resource_tracker's RLock is made here, if it is first imported now."""
     lock = threading.RLock()
     with lock:
@@ -118,7 +115,7 @@ def test_what_the_library_asks_of_its_own_locks(book: Book) -> None:
         lock.nonsense  # type: ignore[attr-defined]  # noqa: B018
 
 
-def test_a_lock_taken_by_a_with_is_bound_to_its_owner_and_a_gate_is_not(book: Book) -> None:
+def test_a_lock_taken_by_a_with_is_bound_to_its_owner_and_a_gate_is_not(registry: Registry) -> None:
     lock = threading.Lock()
     gate = threading.Lock()
     again = threading.RLock()
@@ -131,7 +128,7 @@ def test_a_lock_taken_by_a_with_is_bound_to_its_owner_and_a_gate_is_not(book: Bo
     assert bound == {"lock": True, "gate": False, "again": True}
 
 
-def test_rlock(book: Book) -> None:
+def test_rlock(registry: Registry) -> None:
     lock = threading.RLock()
     with lock, lock:
         assert lock.acquire(blocking=False)
@@ -141,7 +138,7 @@ def test_rlock(book: Book) -> None:
 
 
 @pytest.mark.parametrize("make", [lambda: None, lambda: threading.Lock(), lambda: threading.RLock()])
-def test_condition(book: Book, make) -> None:
+def test_condition(registry: Registry, make) -> None:
     condition = threading.Condition(make())
     seen = []
 
@@ -158,7 +155,7 @@ def test_condition(book: Book, make) -> None:
         condition.wait()
 
 
-def test_whoever_takes_a_condition_is_the_line_with_the_with(book: Book) -> None:
+def test_whoever_takes_a_condition_is_the_line_with_the_with(registry: Registry) -> None:
     condition = threading.Condition()
     with condition:
         (taken,) = records.me.holding()
@@ -166,7 +163,7 @@ def test_whoever_takes_a_condition_is_the_line_with_the_with(book: Book) -> None
 
 
 @pytest.mark.parametrize("seed", range(20))
-def test_what_a_thread_holds_is_known_in_whatever_order_it_lets_go(book: Book, seed: int) -> None:
+def test_what_a_thread_holds_is_known_in_whatever_order_it_lets_go(registry: Registry, seed: int) -> None:
     chance = Random(seed)
     locks = [make() for make in (threading.Lock, threading.Lock, threading.RLock, threading.RLock)]
     held: list[object] = []
@@ -188,7 +185,7 @@ def test_what_a_thread_holds_is_known_in_whatever_order_it_lets_go(book: Book, s
         held.pop().release()  # type: ignore[attr-defined]
 
 
-def test_reentrant_condition_gives_its_lock_back(book: Book) -> None:
+def test_reentrant_condition_gives_its_lock_back(registry: Registry) -> None:
     condition = threading.Condition()
     with condition, condition:
         helper = threading.Thread(target=lambda: condition.acquire() and (condition.notify(), condition.release()))
@@ -198,7 +195,7 @@ def test_reentrant_condition_gives_its_lock_back(book: Book) -> None:
         condition.release()
 
 
-def test_everything_made_of_locks(book: Book) -> None:
+def test_everything_made_of_locks(registry: Registry) -> None:
     frames: queue.Queue[int] = queue.Queue(1)
     barrier, semaphore = threading.Barrier(2), threading.BoundedSemaphore(1)
     got = []
@@ -223,7 +220,7 @@ def test_everything_made_of_locks(book: Book) -> None:
         assert sum(pool.map(abs, range(100))) == 4950
 
 
-def test_mutual_exclusion_and_counts(book: Book) -> None:
+def test_mutual_exclusion_and_counts(registry: Registry) -> None:
     lock, total = threading.Lock(), [0]
 
     def work() -> None:
@@ -238,10 +235,10 @@ def test_mutual_exclusion_and_counts(book: Book) -> None:
     for thread in threads:
         thread.join()
     assert total == [8000]
-    assert not LockWatch(book).inversions
+    assert not LockWatch(registry).inversions
 
 
-def test_locks_of_multiprocessing(book: Book) -> None:
+def test_locks_of_multiprocessing(registry: Registry) -> None:
     lock, again = multiprocessing.Lock(), multiprocessing.RLock()
     with lock:
         assert not lock.acquire(False)
@@ -261,7 +258,7 @@ def _set_under(lock, done) -> None:
         done.set()
 
 
-def test_a_lock_goes_with_its_last_reference(book: Book) -> None:
+def test_a_lock_goes_with_its_last_reference(registry: Registry) -> None:
     gc.disable()
     try:
         for make in (threading.Lock, threading.RLock):
@@ -275,14 +272,14 @@ def test_a_lock_goes_with_its_last_reference(book: Book) -> None:
         gc.enable()
 
 
-def test_a_thousand_locks_of_one_line_are_one_place(book: Book) -> None:
+def test_a_thousand_locks_of_one_line_are_one_place(registry: Registry) -> None:
     outer = threading.Lock()
     with outer:
         for _ in range(1000):
             inner = threading.Lock()
             with inner:
                 pass
-    assert len(book.places) == 2
+    assert len(registry.places) == 2
 
 
 def test_percentiles() -> None:

@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from pytest_rlstability.leaks import leftovers
-from pytest_rlstability.leaks.leftovers import Leftovers
+from pytest_rlstability.child import resources
+from pytest_rlstability.child.resources import ResourceSnapshot
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
 
@@ -22,61 +22,61 @@ pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
 def no_segments_of_others(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """/dev/shm is the whole machine's: another xdist worker's segments are not what these tests leave."""
     if request.node.name != "test_shared_memory_is_told_by_its_name":
-        monkeypatch.setattr(leftovers, "SHARED_MEMORY", str(tmp_path))
+        monkeypatch.setattr(resources, "SHARED_MEMORY", str(tmp_path))
 
 
 def test_nothing_left() -> None:
-    before = Leftovers()
+    before = ResourceSnapshot()
     with open(os.devnull):
         thread = threading.Thread(target=int)
         thread.start()
         thread.join()
     subprocess.run(["true"], check=True)
-    assert before.since() == []
+    assert before.left_since() == []
 
 
 def test_a_descriptor_is_told_with_its_target() -> None:
-    before = Leftovers()
+    before = ResourceSnapshot()
     descriptor = os.open(os.devnull, os.O_RDONLY)
     try:
-        assert before.since() == [f"descriptor {descriptor} -> /dev/null"]
+        assert before.left_since() == [f"descriptor {descriptor} -> /dev/null"]
     finally:
         os.close(descriptor)
 
 
 def test_a_thread_is_told_by_its_name() -> None:
-    before, end = Leftovers(), threading.Event()
+    before, end = ResourceSnapshot(), threading.Event()
     thread = threading.Thread(target=end.wait, name="capture-1")
     thread.start()
     try:
-        assert before.since() == ["thread capture-1"]
+        assert before.left_since() == ["thread capture-1"]
     finally:
         end.set()
         thread.join()
 
 
 def test_a_process_is_told_by_its_command() -> None:
-    before = Leftovers()
+    before = ResourceSnapshot()
     process = subprocess.Popen(["sleep", "60"])
     try:
-        assert before.since() == [f"process {process.pid}: sleep 60"]
+        assert before.left_since() == [f"process {process.pid}: sleep 60"]
     finally:
         process.kill()
         process.wait()
 
 
 def test_shared_memory_is_told_by_its_name() -> None:
-    before = Leftovers()
+    before = ResourceSnapshot()
     segment = shared_memory.SharedMemory(create=True, size=64)
     try:
-        assert f"shared memory {segment.name}" in before.since()
+        assert f"shared memory {segment.name}" in before.left_since()
     finally:
         segment.close()
         segment.unlink()
 
 
 def test_what_multiprocessing_keeps_for_itself_is_not_left_by_the_test() -> None:
-    before = Leftovers()
+    before = ResourceSnapshot()
     context = multiprocessing.get_context("forkserver")
     worker = context.Process(target=int)
     worker.start()
@@ -84,6 +84,6 @@ def test_what_multiprocessing_keeps_for_itself_is_not_left_by_the_test() -> None
     worker.close()
     descriptor = os.open(os.devnull, os.O_RDONLY)
     try:
-        assert before.since() == [f"descriptor {descriptor} -> /dev/null"]
+        assert before.left_since() == [f"descriptor {descriptor} -> /dev/null"]
     finally:
         os.close(descriptor)

@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from pytest_rlstability.isolation.seeds import Seeds
+from pytest_rlstability.child.seeds import Seeds
 
 
 @pytest.mark.parametrize("library", ["random", "numpy", "torch"])
@@ -21,7 +21,7 @@ def test_a_test_draws_what_the_first_one_drew(library: str) -> None:
     seeds = Seeds(3)
     drawn = []
     for seed in (3, 3, 4, 3, 4):
-        seeds.sow(seed)
+        seeds.apply(seed)
         drawn.append(draw())
     assert drawn[0] == drawn[1] == drawn[3]
     assert drawn[2] == drawn[4] != drawn[0]
@@ -35,5 +35,5 @@ def test_sleeping_devices_are_told_of_each_seed_once(monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(torch, "manual_seed", told.append)
     seeds = Seeds(5)
     for seed in (5, 5, 5, 6, 6):
-        seeds.sow(seed)
+        seeds.apply(seed)
     assert told == [5, 6]

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from pytest_rlstability import markers
-from pytest_rlstability.units import format_duration, format_size, parse_duration, parse_size
+from pytest_rlstability.config import markers
+from pytest_rlstability.model.units import format_duration, format_size, parse_duration, parse_size
 
 
 @pytest.mark.parametrize(

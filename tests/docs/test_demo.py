@@ -1,4 +1,4 @@
-"""The five field stories as a newcomer sees them: each fault caught for its own reason, each mended version green."""
+"""The five field stories as a newcomer sees them: each fault caught for its own reason, each fixed version green."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def demo() -> ModuleType:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("story", STORIES)
-def test_every_fault_is_caught_and_every_mended_version_passes(story: str, tmp_path: Path) -> None:
+def test_every_fault_is_caught_and_every_fixed_version_passes(story: str, tmp_path: Path) -> None:
     environment = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST_")}
     command = [sys.executable, str(DEMO), story]
     ran = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=400)
@@ -45,7 +45,7 @@ def test_all_stories_are_tested(demo: ModuleType) -> None:
 
 
 @pytest.mark.parametrize(
-    ("faulty", "mended", "good"),
+    ("faulty", "fixed", "good"),
     [
         (("failure", "CRASH: SIGSEGV in call"), ("passed", ""), True),
         (("failure", "AssertionError: something else"), ("passed", ""), False),
@@ -55,10 +55,10 @@ def test_all_stories_are_tested(demo: ModuleType) -> None:
     ],
 )
 def test_what_is_not_as_promised_is_told(
-    demo: ModuleType, faulty: tuple[str, str], mended: tuple[str, str], good: bool
+    demo: ModuleType, faulty: tuple[str, str], fixed: tuple[str, str], good: bool
 ) -> None:
     story = demo.Story("folder", "what happened", {"test_it": "CRASH: SIGSEGV"})
-    results = [demo.Result("test_it", True, *faulty), demo.Result("test_it", False, *mended)]
+    results = [demo.Result("test_it", True, *faulty), demo.Result("test_it", False, *fixed)]
     assert demo.tell(story, results) is good
 
 

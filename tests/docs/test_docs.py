@@ -17,10 +17,13 @@ from pathlib import Path
 
 import pytest
 
+from pytest_rlstability import hookspecs
+
 ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 _BLOCK = re.compile(r'^```python (title="[^\n]*)\n(.*?)^```$', re.MULTILINE | re.DOTALL)
 _ATTRIBUTE = re.compile(r'(\w+)="([^"]*)"')
+_PATH = re.compile(r"`([\w/]+(?:/|\.py))`")
 _LINK = re.compile(r"\]\(([^)#:]+?)(#[\w-]+)?\)")
 
 
@@ -90,17 +93,42 @@ def test_titles_are_unique() -> None:
 
 def test_each_marker_and_fixture_has_an_example() -> None:
     code = "\n".join(example["code"] for example in examples())
-    from pytest_rlstability.markers import MARKERS
+    from pytest_rlstability.config.markers import MARKERS
 
     unshown = [name for name in MARKERS if name != "forked" and f"pytest.mark.{name}" not in code]
     fixtures = re.findall(
         r"^@pytest\.fixture[^\n]*\ndef (\w+)\(",
-        "\n".join(path.read_text() for path in (ROOT / "pytest_rlstability" / "fixtures").glob("*.py")),
+        "\n".join(path.read_text() for path in (ROOT / "pytest_rlstability").rglob("*.py")),
         re.MULTILINE,
     )
     assert len(fixtures) >= 11
     unshown += [name for name in fixtures if not re.search(rf"def test_\w+\([^)]*\b{name}\b", code)]
     assert unshown == []
+
+
+def test_each_hook_has_an_example() -> None:
+    hooks = [name for name in vars(hookspecs) if name.startswith("pytest_rlstability_")]
+    code = "\n".join(example["code"] for example in examples())
+    assert len(hooks) >= 9
+    assert [name for name in hooks if f"def {name}(" not in code] == []
+
+
+def test_what_contributing_says_about_the_code_is_true() -> None:
+    """Every path in its table exists, and has the name that the row mentions."""
+    rows = [line.split("|")[2:4] for line in (ROOT / "CONTRIBUTING.md").read_text().splitlines() if line[:2] == "| "]
+    wrong = []
+    for written, line_in in rows[2:]:
+        here = next(iter(_PATH.findall(written)), "")
+        for name, path in re.findall(r"`([\w.]+)` (?:in `([\w./]+)`|there)", line_in):
+            file = ROOT / "pytest_rlstability" / (path or here)
+            wrong += [line_in] if not file.is_file() or name not in file.read_text(encoding="utf-8") else []
+        wrong += [written for path in _PATH.findall(written) if not _exists(path)]
+    assert len(rows) >= 13
+    assert wrong == []
+
+
+def _exists(path: str) -> bool:
+    return any((parent / path).exists() for parent in (ROOT, ROOT / "pytest_rlstability", *ROOT.glob("*/kits/pyboy")))
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)

@@ -19,6 +19,6 @@ def test_faulty(run_pytest: Any) -> None:
     assert "in drop_food" in outcome.details["test_episodes"]
 
 
-def test_mended(run_pytest: Any) -> None:
-    outcome = run_pytest.run("-p", "no:cacheprovider", str(WALKER / "test_walker_mended.py"), on=False)
+def test_fixed(run_pytest: Any) -> None:
+    outcome = run_pytest.run("-p", "no:cacheprovider", str(WALKER / "test_walker_fixed.py"), on=False)
     assert set(outcome.tests.values()) == {"passed"}, outcome.text

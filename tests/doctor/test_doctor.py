@@ -18,10 +18,12 @@ from typing import Any
 
 import pytest
 
-from pytest_rlstability.doctor.probes import ALWAYS_NAMED, MODULES
+from pytest_rlstability.doctor.plugins import shipped_steps
+from pytest_rlstability.doctor.step_list import MODULES, needed_by
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="signals and /proc")
 
+NEEDED = needed_by(shipped_steps())
 ROOT = Path(__file__).parents[2]
 
 
@@ -62,9 +64,9 @@ def doctor(tmp_path: Path) -> Iterator[Doctor]:
     # A short path of its own, so that what is left behind can be seen.
     with tempfile.TemporaryDirectory(prefix="rl", dir="/tmp") as temporary:
         doctor = Doctor(tmp_path, Path(temporary))
-        for name in MODULES:
+        for name in {*MODULES, *NEEDED}:
             # What happens to be installed here must not meet the empty packages it builds on.
-            if name in ALWAYS_NAMED or find_spec(name) is not None:
+            if name in NEEDED or find_spec(name) is not None:
                 doctor.package(name)
         yield doctor
         assert list(Path(temporary).iterdir()) == [], "files were left behind"
@@ -109,7 +111,7 @@ def test_healthy_imports_in_both_orders(doctor: Doctor) -> None:
     code, found, steps = doctor.run_json("--only", "imports", "import-order")
     assert (code, found["ok"]) == (0, True)
     assert {step["state"] for step in found["steps"]} == {"ok"}
-    assert set(found["facts"]["modules"]) >= set(ALWAYS_NAMED)
+    assert set(found["facts"]["modules"]) >= set(NEEDED)
     assert steps["torch first, then the others"]["stages"][0]["name"] == "import torch"
     assert steps["the others first, then torch"]["stages"][-1]["name"] == "import torch"
 

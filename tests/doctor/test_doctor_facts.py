@@ -9,9 +9,8 @@ import pytest
 
 from pytest_rlstability.doctor.checks.libraries import native_libraries, openmp_family
 from pytest_rlstability.doctor.facts import gather_facts, wsl_version
-from pytest_rlstability.doctor.limits import cpu_limit, memory_limit
 
-MIB, GIB = 2**20, 2**30
+MIB = 2**20
 
 
 def write(root: Path, path: str, text: str) -> None:
@@ -73,35 +72,6 @@ def test_containers(tmp_path, marker: str, name: str) -> None:
     assert gather_facts(tmp_path, {"KUBERNETES_SERVICE_HOST": "10.0.0.1"})["container"] == "kubernetes"
 
 
-def test_second_version_of_control_groups_takes_the_tightest(tmp_path) -> None:
-    write(tmp_path, "sys/fs/cgroup/a/memory.max", str(2 * GIB))
-    write(tmp_path, "sys/fs/cgroup/a/b/memory.max", "max")
-    write(tmp_path, "sys/fs/cgroup/a/cpu.max", "max 100000")
-    write(tmp_path, "sys/fs/cgroup/a/b/cpu.max", "150000 100000")
-    assert memory_limit(tmp_path, "0::/a/b") == 2 * GIB
-    assert cpu_limit(tmp_path, "0::/a/b") == 1.5
-    assert memory_limit(tmp_path, "0::/") is None
-
-
-def test_first_version_of_control_groups(tmp_path) -> None:
-    groups = "4:memory:/docker/abc\n3:cpu,cpuacct:/docker/abc\n0::/"
-    # Inside the container the group's own directory is what is mounted, under no such path.
-    write(tmp_path, "sys/fs/cgroup/memory/memory.limit_in_bytes", str(512 * MIB))
-    write(tmp_path, "sys/fs/cgroup/cpu/cpu.cfs_quota_us", "50000")
-    write(tmp_path, "sys/fs/cgroup/cpu/cpu.cfs_period_us", "100000")
-    assert memory_limit(tmp_path, groups) == 512 * MIB
-    assert cpu_limit(tmp_path, groups) == 0.5
-
-
-def test_no_limit_in_the_first_version_is_a_large_number(tmp_path) -> None:
-    write(tmp_path, "sys/fs/cgroup/memory/memory.limit_in_bytes", "9223372036854771712")
-    write(tmp_path, "sys/fs/cgroup/cpu/cpu.cfs_quota_us", "-1")
-    write(tmp_path, "sys/fs/cgroup/cpu/cpu.cfs_period_us", "100000")
-    groups = "4:memory:/\n3:cpu:/"
-    assert memory_limit(tmp_path, groups) is None
-    assert cpu_limit(tmp_path, groups) is None
-
-
 @pytest.mark.parametrize(
     "file, family",
     [
@@ -118,16 +88,10 @@ def test_openmp_families(file: str, family: str) -> None:
     assert openmp_family(file) == family
 
 
-def test_libraries_in_maps() -> None:
-    maps = [
-        "7f1-7f2 r-xp 00000000 08:01 1 /a b/libgomp.so.1",
-        "7f3-7f4 r--p 00000000 08:01 1 /a b/libgomp.so.1",
-        "7f5-7f6 r-xp 00000000 08:01 2 /numpy.libs/libscipy_openblas64_-32a4b2a6.so",
-        "7f7-7f8 rw-p 00000000 00:00 0",
-        "7f9-7fa r-xp 00000000 08:01 3 /opt/libmkl_rt.so.2",
-        "7fb-7fc r-xp 00000000 08:01 4 /lib/libc.so.6",
-    ]
-    assert native_libraries(maps) == {
+def test_libraries_among_mapped_files() -> None:
+    mapped = ["/a b/libgomp.so.1", "/a b/libgomp.so.1", "", "[heap]", "/opt/libmkl_rt.so.2", "/lib/libc.so.6"]
+    numpys = "/numpy.libs/libscipy_openblas64_-32a4b2a6.so"
+    assert native_libraries([*mapped, numpys]) == {
         "openmp": ["/a b/libgomp.so.1"],
-        "blas": ["/numpy.libs/libscipy_openblas64_-32a4b2a6.so", "/opt/libmkl_rt.so.2"],
+        "blas": [numpys, "/opt/libmkl_rt.so.2"],
     }

@@ -45,13 +45,15 @@ def test_steps_work_here(tmp_path) -> None:
 def test_policies_and_imports_work_here(tmp_path) -> None:
     """What the steps of the remaining groups do, in one process: torch takes seconds to import."""
     (tmp_path / "remaining.py").write_text(
-        "from pytest_rlstability.doctor.checks import libraries, media, policies\n"
+        "from pytest_rlstability.doctor.checks import libraries, media\n"
+        "from pytest_rlstability.kits.models import doctor as policies\n"
+        "from pytest_rlstability.kits.vec_env.doctor import vector_environment\n"
         "def run(rl_stage):\n"
         "    found = libraries.import_in_order(['numpy', 'Box2D', 'pygame', 'torch'], rl_stage)\n"
         "    found |= libraries.import_one('torch')\n"
         "    for check in (policies.create_ppo, policies.create_maskable, policies.save_and_load, policies.learn):\n"
         "        check(rl_stage)\n"
-        "    policies.vector_environment('fork', rl_stage)\n"
+        "    vector_environment('fork', rl_stage)\n"
         "    media.shared_tensors(rl_stage)\n"
         "    media.shared_memory(rl_stage)\n"
         "    return found\n"

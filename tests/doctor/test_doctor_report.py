@@ -11,8 +11,20 @@ from pytest_rlstability.doctor import report
 from pytest_rlstability.doctor.advice import Advice
 from pytest_rlstability.doctor.examination import YOUR_STAGES, Examination, StepReport, report_of
 from pytest_rlstability.doctor.places import place_of, stack_of
-from pytest_rlstability.doctor.probes import GROUPS, MODULES, all_probes, follow_up, import_probe, order_probes
+from pytest_rlstability.doctor.plugins import shipped_steps
+from pytest_rlstability.doctor.step_list import (
+    MODULES,
+    blockers_of,
+    follow_up,
+    import_step,
+    import_steps,
+    needed_by,
+    order_steps,
+)
 from pytest_rlstability.steps import Outcome, StageRecord
+
+STEPS = shipped_steps()
+NEEDED = needed_by(STEPS)
 
 DUMP = """Fatal Python error: Segmentation fault
 
@@ -23,7 +35,7 @@ Current thread 0x0001 (most recent call first):
   File "{library}/ctypes/__init__.py", line 519 in string_at
   File "/code/torch/__init__.py", line 3 in <module>
   File "<frozen importlib._bootstrap>", line 241 in _call_with_frames_removed
-  File "/x/pytest_rlstability/doctor/checks/libraries.py", line 40 in import_one
+  File "/x/site-packages/pytest_rlstability/doctor/checks/libraries.py", line 40 in import_one
 """
 
 
@@ -49,7 +61,7 @@ def test_place_of_a_hang_is_in_the_main_thread() -> None:
 def test_place_of_an_exception_and_its_own_part_of_the_traceback() -> None:
     stack = (
         "Traceback (most recent call last):\n"
-        '  File "/x/pytest_rlstability/steps/worker.py", line 9, in _attempt\n    value = function()\n'
+        '  File "/x/site-packages/pytest_rlstability/steps/worker.py", line 9, in _attempt\n    value = function()\n'
         '  File "/code/env.py", line 4, in make\n    raise ValueError(3)\nValueError: 3\n'
     )
     outcome = Outcome("x", "raised", error="ValueError: 3", stack=stack)
@@ -77,7 +89,7 @@ def test_nothing_known_is_no_place() -> None:
     ],
 )
 def test_states(outcome: Outcome, state: str) -> None:
-    step = report_of("import torch", "imports", outcome)
+    step = report_of("imports", outcome)
     assert step.state == state
     assert step.failed == (state in ("crash", "hang", "error"))
 
@@ -114,50 +126,50 @@ def test_summary_and_json_say_the_same() -> None:
         ],
         [Advice("wsl", "found", "do")],
     )
-    assert report.summary(examination) == "1 of 2 steps failed: import torch (crash: SIGSEGV); 1 not run for it"
+    assert report.summary(examination) == "1 of 2 steps failed: import torch (crash: SIGSEGV); 1 skipped as a result"
     found = json.loads(report.as_json(examination))
     assert (found["schema"], found["ok"], found["facts"]) == (1, False, {"wsl": 2})
     assert [step["state"] for step in found["steps"]] == ["ok", "crash", "not run", "not installed"]
     assert found["advice"] == [{"name": "wsl", "found": "found", "do": "do"}]
 
 
-def test_groups_are_those_of_the_steps() -> None:
-    assert {probe.group for probe in all_probes(MODULES)} | {"import-order"} == set(GROUPS)
-
-
 def test_names_of_steps_are_unique() -> None:
-    names = [probe.name for probe in [*all_probes(MODULES), *order_probes(MODULES)]]
+    names = [step.name for step in [*STEPS, *import_steps(STEPS, MODULES), *order_steps(NEEDED, NEEDED)]]
     assert len(names) == len(set(names))
 
 
 def test_what_is_broken_blocks_what_needs_it_but_not_its_own_import() -> None:
-    by_name = {probe.name: probe for probe in all_probes(MODULES)}
-    assert by_name["import torch"].blocked_by(["torch"]) == []
-    assert by_name["import numpy"].blocked_by(["torch"]) == []
-    assert by_name["create PPO"].blocked_by(["torch"]) == ["torch"]
-    assert by_name["import stable_baselines3"].blocked_by(["torch"]) == ["torch"]
-    assert by_name["shared memory"].blocked_by(["torch"]) == []
+    by_name = {step.name: step for step in [*STEPS, *import_steps(STEPS, MODULES)]}
+    assert blockers_of(by_name["import torch"], ["torch"]) == []
+    assert blockers_of(by_name["import numpy"], ["torch"]) == []
+    assert blockers_of(by_name["create PPO"], ["torch"]) == ["torch"]
+    assert blockers_of(by_name["import stable_baselines3"], ["torch"]) == ["torch"]
+    assert blockers_of(by_name["shared memory"], ["torch"]) == []
     assert by_name["Box2D world"].missing(["numpy"]) == ["Box2D"]
 
 
 def test_order_of_imports_both_ways_and_none_without_torch() -> None:
-    assert [probe.needs for probe in order_probes(["numpy", "cv2", "torch"])] == [
+    assert [step.needs for step in order_steps(NEEDED, ["numpy", "cv2", "torch"])] == [
         ("torch", "numpy", "cv2"), ("numpy", "cv2", "torch"),
     ]  # fmt: skip
-    assert list(order_probes(["numpy", "cv2"])) == []
-    assert list(order_probes(["torch"])) == []
+    assert list(order_steps(NEEDED, ["numpy", "cv2"])) == []
+    assert list(order_steps(NEEDED, ["torch"])) == []
 
 
 def test_after_a_clash_the_pairs_are_tried() -> None:
-    probe = next(order_probes(["numpy", "cv2", "torch"]))
+    step = next(order_steps(NEEDED, ["numpy", "cv2", "torch"]))
     stages = (
         StageRecord("import torch", "done"),
         StageRecord("import numpy", "done"),
         StageRecord("import cv2", "open"),
     )
     clash = Outcome("order", "crash", signal="SIGSEGV", stages=stages)
-    assert [pair.needs for pair in follow_up(probe, clash)] == [("torch", "cv2"), ("numpy", "cv2")]
-    assert follow_up(probe, clash)[0].name == "import torch, then cv2"
-    assert follow_up(probe, Outcome("order", "ok")) == []
-    assert follow_up(follow_up(probe, clash)[0], clash) == []
-    assert follow_up(import_probe("torch"), Outcome("import torch", "crash")) == []
+    assert [pair.needs for pair in follow_up(step, clash)] == [("torch", "cv2"), ("numpy", "cv2")]
+    assert follow_up(step, clash)[0].name == "import torch, then cv2"
+    assert follow_up(step, Outcome("order", "ok")) == []
+    assert follow_up(follow_up(step, clash)[0], clash) == []
+    assert follow_up(import_step("torch"), Outcome("import torch", "crash")) == []
+
+
+def test_what_imports_torch_on_its_own_is_imported_last() -> None:
+    assert NEEDED[-2:] == ("stable_baselines3", "sb3_contrib")

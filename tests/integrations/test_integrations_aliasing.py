@@ -52,7 +52,7 @@ def test_a_kept_observation_that_was_overwritten_fails(show: Callable[[Any], Any
     kept = [keep(array_of(env.step(1)[0])) for _ in range(2)]
     with pytest.raises(pytest.fail.Exception) as caught:
         env.step(1)
-    assert str(caught.value).startswith("Counting hands out one buffer as many observations: that of step 1 is still")
+    assert str(caught.value).startswith("Counting returns one buffer as many observations: that of step 1 is still")
     assert "shows what step 2 returned" in str(caught.value)
     assert ".copy()" in str(caught.value)
     assert len(kept) == 2

@@ -7,22 +7,22 @@ from typing import Any
 
 import pytest
 
-from pytest_rlstability.leaks.allowances import Allowance, MonitorEpisodes
-from pytest_rlstability.leaks.attribution import Window, _watch_window
+from pytest_rlstability.leaks.known_leaks import KnownLeak, MonitorEpisodes
+from pytest_rlstability.leaks.survivors import Window, watch_window
 
 MONITORS: list[object] = []
 USERS: list[object] = []
 
 
-class KnownList(Allowance):
+class KnownList(KnownLeak):
     def keeps(self, container: object) -> bool:
         return container is MONITORS
 
 
-def watch(allowances: list[Allowance]) -> list[object]:
+def watch(known_leaks: list[KnownLeak]) -> list[object]:
     """The containers that are seen to grow in laps that there is no time to trace."""
-    check: Any = SimpleNamespace(lap_seconds=1.0, laps=1, seconds_left=-1.0, allowances=allowances)
-    work = _watch_window(check, 10)
+    check: Any = SimpleNamespace(seconds_per_lap=1.0, seconds_left=-1.0, known_leaks=known_leaks)
+    work = watch_window(check, 10)
     window: Window | None = None
     while window is None:
         try:
@@ -43,7 +43,7 @@ def empty() -> None:
 
 
 @pytest.mark.slow
-def test_the_container_of_an_allowance_is_no_suspect() -> None:
+def test_the_container_of_a_known_leak_is_not_a_suspect() -> None:
     assert any(container is MONITORS for container in watch([])), "which would be named otherwise"
     suspects = watch([KnownList()])
     assert len(suspects) == 1
@@ -52,15 +52,15 @@ def test_the_container_of_an_allowance_is_no_suspect() -> None:
 
 def test_a_monitors_three_lists_are_its_own() -> None:
     monitor = SimpleNamespace(episode_returns=[], episode_lengths=[], episode_times=[])
-    allowance = MonitorEpisodes([monitor])
-    assert all(allowance.keeps(kept) for kept in vars(monitor).values())
-    assert not allowance.keeps([])
+    known = MonitorEpisodes([monitor])
+    assert all(known.keeps(kept) for kept in vars(monitor).values())
+    assert not known.keeps([])
 
 
 def test_a_monitors_lists_are_mallocs_only_when_they_are_long() -> None:
     monitor = SimpleNamespace(episode_returns=[0.0] * 64, episode_lengths=[1] * 64, episode_times=[0.0] * 64)
-    allowance = MonitorEpisodes([monitor])
-    assert allowance.heap_bytes() == 0, "Python's own allocator has them"
+    known = MonitorEpisodes([monitor])
+    assert known.heap_bytes() == 0, "Python's own allocator has them"
     for kept in vars(monitor).values():
         kept.extend([0] * 1000)
-    assert 3 * 8 * 1064 <= allowance.heap_bytes() <= 3 * 8 * 1064 * 1.25
+    assert 3 * 8 * 1064 <= known.heap_bytes() <= 3 * 8 * 1064 * 1.25

@@ -10,10 +10,10 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from pytest_rlstability.leaks.attribution import _kept_by_line, _kept_in_both
 from pytest_rlstability.leaks.bounds import Bounded, Kept, bounded_by, is_loud
 from pytest_rlstability.leaks.growers import Grower
 from pytest_rlstability.leaks.lines import show_line
+from pytest_rlstability.leaks.survivors import kept_by_line, kept_in_both
 
 LAPS = 200
 
@@ -35,10 +35,10 @@ def beside(lap: Callable[[int], object], *grown: object) -> tuple[Bounded, list[
     """What *lap* fills among the containers that have *grown*, and the lines and containers this does not explain."""
     for number in range(LAPS):
         lap(1000 + number)
-    first, _ = _kept_by_line()
+    first, _ = kept_by_line()
     for number in range(LAPS):
         lap(5000 + number)
-    lines = [kept for kept in _kept_in_both(first, _kept_by_line()[0]) if kept[0][0] == __file__]
+    lines = [kept for kept in kept_in_both(first, kept_by_line()[0]) if kept[0][0] == __file__]
     found = [Grower(container, len(container), 2 * LAPS, 2 * LAPS) for container in grown]  # type: ignore[arg-type]
     bounded = bounded_by(found)
     rest = [grower.container for grower in bounded.growers_beside(found)]

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
 from pytest_rlstability.leaks import check as checks
 from pytest_rlstability.leaks.check import LeakCheck
 from pytest_rlstability.leaks.settings import LeakSettings
-from pytest_rlstability.signals.protocol import Signal
+from pytest_rlstability.leaks.signals.protocol import Signal
 
 
 class Clock:
@@ -40,11 +42,9 @@ def clock() -> Clock:
     return Clock()
 
 
-def run(
-    monkeypatch: pytest.MonkeyPatch, clock: Clock, signal: Signal, lap: Callable[[], None], **settings: object
-) -> LeakCheck:
-    monkeypatch.setattr(checks, "open_signals", lambda names: ([signal], {"cuda": "no card"}))
-    check = LeakCheck(LeakSettings(checking=True, **settings), clock=clock)  # type: ignore[arg-type]
+def run(clock: Clock, signal: Signal, lap: Callable[[], None], **settings: object) -> LeakCheck:
+    catalog: Any = SimpleNamespace(open=lambda names: ([signal], {"cuda": "no card"}))
+    check = LeakCheck(LeakSettings(checking=True, catalog=catalog, **settings), clock=clock)  # type: ignore[arg-type]
     for count in check.windows():
         for _ in range(count):
             lap()
@@ -53,42 +53,42 @@ def run(
 
 
 @pytest.mark.parametrize("cost", [2e-6, 1e-3, 0.2])
-def test_sampling_takes_a_small_part_of_the_time(monkeypatch: pytest.MonkeyPatch, clock: Clock, cost: float) -> None:
+def test_sampling_takes_a_small_part_of_the_time(clock: Clock, cost: float) -> None:
     def lap() -> None:
         clock.now += cost
 
-    check = run(monkeypatch, clock, Counter(clock, lambda: 5.0, cost=1e-4), lap)
+    check = run(clock, Counter(clock, lambda: 5.0, cost=1e-4), lap)
     assert check.leaks() == []
     assert check.sampling_seconds <= 0.05 * check.lap_seconds + 0.05
 
 
 @pytest.mark.parametrize("cost", [2e-6, 1e-3, 0.2, 1.0])
-def test_the_budget_is_kept_and_the_leak_found(monkeypatch: pytest.MonkeyPatch, clock: Clock, cost: float) -> None:
+def test_the_budget_is_kept_and_the_leak_found(clock: Clock, cost: float) -> None:
     value = [0.0]
 
     def lap() -> None:
         clock.now += cost
         value[0] += 1
 
-    check = run(monkeypatch, clock, Counter(clock, lambda: value[0], cost=1e-4), lap)
+    check = run(clock, Counter(clock, lambda: value[0], cost=1e-4), lap)
     assert [watched.signal.name for watched in check.leaks()] == ["counter"]
     assert check.leaks()[0].judgement.per_lap == pytest.approx(1)
     assert clock.now <= 30
 
 
-def test_laps_and_warmup_are_what_the_marker_says(monkeypatch: pytest.MonkeyPatch, clock: Clock) -> None:
+def test_laps_and_warmup_are_what_the_marker_says(clock: Clock) -> None:
     laps = [0]
 
     def lap() -> None:
         laps[0] += 1
         clock.now += 0.001
 
-    check = run(monkeypatch, clock, Counter(clock, lambda: float(laps[0])), lap, warmup=7, laps=100)
+    check = run(clock, Counter(clock, lambda: float(laps[0])), lap, warmup=7, laps=100)
     assert (check.measured_from, check.measured_laps, laps[0]) == (7, 100, 107)
     assert check.leaks()
 
 
-def test_a_leak_is_stopped_near_its_ceiling(monkeypatch: pytest.MonkeyPatch, clock: Clock) -> None:
+def test_a_leak_is_stopped_near_its_ceiling(clock: Clock) -> None:
     value = [0.0]
 
     def lap() -> None:
@@ -97,19 +97,19 @@ def test_a_leak_is_stopped_near_its_ceiling(monkeypatch: pytest.MonkeyPatch, clo
 
     signal = Counter(clock, lambda: value[0])
     signal.ceiling = 256.0
-    check = run(monkeypatch, clock, signal, lap)
+    check = run(clock, signal, lap)
     assert check.leaks()
     assert value[0] < 1000
 
 
-def test_a_machine_that_stood_still_does_not_end_the_check(monkeypatch: pytest.MonkeyPatch, clock: Clock) -> None:
+def test_a_machine_that_stood_still_does_not_end_the_check(clock: Clock) -> None:
     laps = [0]
 
     def lap() -> None:
         laps[0] += 1
         clock.now += 40.0 if laps[0] == 5 else 0.001
 
-    check = run(monkeypatch, clock, Counter(clock, lambda: float(laps[0])), lap)
+    check = run(clock, Counter(clock, lambda: float(laps[0])), lap)
     assert [watched.signal.name for watched in check.leaks()] == ["counter"]
 
 
@@ -125,7 +125,7 @@ def test_what_others_do_is_not_our_leak(monkeypatch: pytest.MonkeyPatch, clock: 
     monkeypatch.setattr(checks.time, "sleep", sleep)
     signal = Counter(clock, lambda: clock.now * 1000)
     signal.foreign = True
-    check = run(monkeypatch, clock, signal, lap)
+    check = run(clock, signal, lap)
     assert check.leaks() == []
     assert check.watched[0].dismissed
 
@@ -140,4 +140,4 @@ def test_what_only_we_do_is_our_leak_though_others_could(monkeypatch: pytest.Mon
     monkeypatch.setattr(checks.time, "sleep", lambda seconds: None)
     signal = Counter(clock, lambda: value[0])
     signal.foreign = True
-    assert run(monkeypatch, clock, signal, lap).leaks()
+    assert run(clock, signal, lap).leaks()

@@ -12,10 +12,10 @@ from collections.abc import Callable
 
 import pytest
 
-from pytest_rlstability.leaks.attribution import _is_own
 from pytest_rlstability.leaks.growers import Grower, census, growers, grown_since
 from pytest_rlstability.leaks.lines import LineMeter, show_line
 from pytest_rlstability.leaks.paths import is_referred_to, path_to
+from pytest_rlstability.leaks.survivors import is_own
 
 KEPT: list[object] = []
 
@@ -151,7 +151,7 @@ class Sulking:
 def test_objects_that_raise_at_every_question_are_held_like_others() -> None:
     sulking, dead = Sulking(), weakref.proxy(Trainer())
     KEPT[:] = [{"sound": sulking}, [dead]]
-    ours = [_is_own(sulking), _is_own(dead)]
+    ours = [is_own(sulking), is_own(dead)]
     KEPT[:] = [{"sound": [sulking]}, [[dead]]]
     paths = [str(path_to(KEPT[0]["sound"])), str(path_to(KEPT[1][0]))]  # type: ignore[index]
     KEPT.clear()

@@ -146,7 +146,7 @@ BOUNDED = """
 
 
 @pytest.mark.slow
-def test_a_limit_acquits_only_what_it_limits(run_pytest: RunPytest) -> None:
+def test_a_limit_allows_only_what_it_limits(run_pytest: RunPytest) -> None:
     outcome = run_pytest(BOUNDED)
     assert outcome.tests == {
         "test_deque": "passed",

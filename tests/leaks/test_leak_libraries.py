@@ -104,7 +104,7 @@ def test_episodes_that_the_monitor_keeps_are_told_from_those_the_user_keeps() ->
 
     running, result = check(episode)
     assert result.verdict is None
-    assert any("Monitor" in allowance.reason for allowance in running.allowances)
+    assert any("Monitor" in known.reason for known in running.known_leaks)
     _, result = check(kept_episode)
     assert result.verdict is not None
     assert "returns" in result.verdict.headline
@@ -115,7 +115,7 @@ def test_frames_of_an_emulator_that_are_kept_fail_and_ticks_pass() -> None:
     pyboy = pytest.importorskip("pyboy")
     import tempfile
 
-    from pytest_rlstability.pyboy.rom import build_rom
+    from pytest_rlstability.kits.pyboy.rom import build_rom
 
     with tempfile.TemporaryDirectory() as directory:
         path = f"{directory}/game.gb"

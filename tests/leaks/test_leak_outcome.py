@@ -1,4 +1,4 @@
-"""Growth that nobody was found to hold is looked at again before it is called a leak."""
+"""Growth without a known holder is looked at again before it is called a leak."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ import pytest
 
 from pytest_rlstability.leaks.attribution import Finding
 from pytest_rlstability.leaks.check import LeakCheck, Watched
-from pytest_rlstability.leaks.outcome import Outcome, _acquit_stopped, run
+from pytest_rlstability.leaks.outcome import Outcome, _downgrade_stopped, run
 from pytest_rlstability.leaks.report import suppression, verdict
 from pytest_rlstability.leaks.settings import LeakSettings
-from pytest_rlstability.signals.registry import expand
+from pytest_rlstability.leaks.signals.registry import Signals, shipped_signals
 from pytest_rlstability.verdicts.leak import Judgement, Rule
 
 LAPS = 4000
@@ -24,7 +24,7 @@ LAPS = 4000
 def states_after(
     course: Callable[[int], float], *, seconds_left: float = 100.0, name: str = "malloc", measured: int = LAPS
 ) -> list[str]:
-    """What becomes of a signal that was convicted after so many laps and then goes on as *course* says."""
+    """The outcome for a signal that was a leak after so many laps and then goes on as *course* says."""
     signal: Any = SimpleNamespace(name=name)
     entry = Watched(signal, Rule(), judgement=Judgement("leak", True, per_lap=64.0))
     laps = [LAPS]
@@ -35,7 +35,7 @@ def states_after(
         leaks=lambda: [entry],
         read=lambda watched: [course(laps[0]) for _ in watched],
     )
-    for count in _acquit_stopped(check):
+    for count in _downgrade_stopped(check):
         laps[0] += count
     return [entry.judgement.state]
 
@@ -74,7 +74,7 @@ def test_growth_over_few_laps_is_given_the_benefit_of_the_doubt(name: str, measu
 def slow_laps(lap: Callable[[], object], monkeypatch: pytest.MonkeyPatch) -> Outcome:
     """What a whole check of laps that take most of a second each comes to, on a clock that only they move."""
     now = [0.0]
-    monkeypatch.setattr("pytest_rlstability.leaks.attribution.time", SimpleNamespace(perf_counter=lambda: now[0]))
+    monkeypatch.setattr("pytest_rlstability.leaks.survivors.time", SimpleNamespace(perf_counter=lambda: now[0]))
     check = LeakCheck(LeakSettings(checking=True, signals=("python",)), clock=lambda: now[0])
     work = run(check)
     try:
@@ -91,7 +91,7 @@ def slow_laps(lap: Callable[[], object], monkeypatch: pytest.MonkeyPatch) -> Out
 @pytest.mark.parametrize(
     ("length", "word"), [(1000, None), (40, None), (None, "LEAK")], ids=["half empty", "full at the end", "endless"]
 )
-def test_a_container_with_a_limit_is_told_from_one_without_where_there_is_no_time_to_trace(
+def test_a_container_with_a_limit_is_bounded_also_where_there_is_no_time_to_trace(
     length: int | None, word: str | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     events: deque[object] = deque(maxlen=length)
@@ -102,21 +102,22 @@ def test_a_container_with_a_limit_is_told_from_one_without_where_there_is_no_tim
 
 @pytest.mark.parametrize("name", ["python", "fds"])
 def test_the_marker_that_is_suggested_leaves_the_signal_out(name: str) -> None:
-    signal: Any = SimpleNamespace(name=name, unit="count")
-    marker = suppression(Watched(signal, Rule()), Finding())
-    asked = expand(ast.literal_eval(marker.partition("signals=")[2].removesuffix(")")))
+    shipped = Signals(shipped_signals())
+    signal: Any = next(signal for signal in shipped if signal.name == name)
+    marker = suppression(Watched(signal, Rule()), Finding(), shipped.group("resources"))
+    asked = shipped.expand(ast.literal_eval(marker.partition("signals=")[2].removesuffix(")")))
     assert name not in asked
     assert "threads" in asked
 
 
 def test_growth_by_the_minute_is_called_so() -> None:
-    signal: Any = SimpleNamespace(name="entities", title="probe entities", unit="count")
+    signal: Any = SimpleNamespace(name="entities", title="probe entities", unit="count", group="")
     entry = Watched(signal, Rule(limit=100.0), judgement=Judgement("leak", True, per_lap=800.0), by_minute=True)
-    check: Any = SimpleNamespace(leaks=lambda: [entry], watched=[entry], settings=SimpleNamespace(limit=None))
-    check.__dict__.update(laps=9, measured_laps=8, measured_from=1, allowances=[], missing={}, sections=list)
+    check: Any = SimpleNamespace(leaks=lambda: [entry], watched=[entry], settings=LeakSettings())
+    check.__dict__.update(laps=9, measured_laps=8, measured_from=1, known_leaks=[], missing={}, sections=list)
     entry.series.add(0.0, 1.0)
     entry.series.add(1.0, 801.0)
-    told = verdict(check, Finding())
-    assert told.headline == "probe entities grow by 800 per minute (limit 100)"
-    assert "800 a minute" in told.text()
-    assert "rl_probe('entities', ..., per_minute=1e+03)" in told.text()
+    leak = verdict(check, Finding())
+    assert leak.headline == "probe entities grow by 800 per minute (limit 100)"
+    assert "800 a minute" in leak.text()
+    assert "rl_probe('entities', ..., per_minute=1e+03)" in leak.text()

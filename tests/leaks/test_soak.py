@@ -121,7 +121,7 @@ def test_soaks_side_by_side(run_pytest: RunPytest) -> None:
 
 
 def of(outcome: Outcome, kind: str, test: str) -> list[dict[str, object]]:
-    return [told for told in outcome.events if told["event"] == kind and told["test"] == f"test_it.py::{test}"]
+    return [event for event in outcome.events if event["event"] == kind and event["test"] == f"test_it.py::{test}"]
 
 
 def check_culprits_fail_and_innocents_pass(soaked: Outcome) -> None:
@@ -176,10 +176,10 @@ def check_every_soak_has_a_closing_line(soaked: Outcome) -> None:
 
 def check_words_of_workers_arrive_while_they_run(soaked: Outcome) -> None:
     """Events that waited for a test's report would lie together in the log, whatever ran beside it."""
-    course = [told["test"] for told in soaked.events if told["event"] == "sample"]
+    course = [event["test"] for event in soaked.events if event["event"] == "sample"]
     changes = sum(one != other for one, other in pairwise(course))
     assert changes > 20
-    assert {told["worker"] for told in soaked.events if told["event"] == "sample"} == {"gw0", "gw1", "gw2"}
+    assert {event["worker"] for event in soaked.events if event["event"] == "sample"} == {"gw0", "gw1", "gw2"}
     assert re.search(r"^soak test_it.py::test_clean: ", soaked.text, re.MULTILINE)
     assert re.search(r"^SLOW test_it.py::test_stall: no progress for", soaked.text, re.MULTILINE)
 
@@ -214,7 +214,7 @@ def test_whatever_ends_pytest_leaves_a_log_and_no_process(run_pytest: RunPytest,
     process.send_signal(getattr(signal, name))
     output, _ = process.communicate(timeout=60)
     events = [json.loads(line) for line in log.read_text().splitlines()]
-    (started,) = [told for told in events if told["event"] == "started"]
+    (started,) = [event for event in events if event["event"] == "started"]
     gone_by = time.monotonic() + 20
     while Path(f"/proc/{started['pid']}").exists():
         assert time.monotonic() < gone_by

@@ -6,16 +6,17 @@ import gc
 import itertools
 import tracemalloc
 from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from pytest_rlstability.leaks import check as checks
+from pytest_rlstability.leaks import soak_check as soaks
 from pytest_rlstability.leaks.settings import LeakSettings
-from pytest_rlstability.signals.protocol import Signal
-from pytest_rlstability.soak import check as soaks
-from pytest_rlstability.soak.check import LONGEST_INTERVAL, STRETCH, SoakCheck
-from pytest_rlstability.soak.forecast import Pace
+from pytest_rlstability.leaks.signals.protocol import Signal
+from pytest_rlstability.leaks.soak_check import LONGEST_INTERVAL, STRETCH, SoakCheck
+from pytest_rlstability.leaks.soak_forecast import Pace
 from pytest_rlstability.verdicts.leak import Judgement
 
 HOUR = 3600.0
@@ -55,14 +56,13 @@ def world(monkeypatch: pytest.MonkeyPatch) -> World:
 
 
 def soak(
-    monkeypatch: pytest.MonkeyPatch,
     world: World,
     lap: Callable[[], None],
     *signals: Signal,
     **settings: Any,
 ) -> SoakCheck:
-    monkeypatch.setattr(checks, "open_signals", lambda names: (list(signals), {}))
-    check = SoakCheck(LeakSettings(checking=True, **settings), clock=world, tell=world.samples.append)
+    catalog: Any = SimpleNamespace(open=lambda names: (list(signals), {}))
+    check = SoakCheck(LeakSettings(checking=True, catalog=catalog, **settings), clock=world, emit=world.samples.append)
     for count in check.windows():
         for _ in range(count):
             world.laps += 1
@@ -78,17 +78,17 @@ def lap_of(world: World, seconds: float) -> Callable[[], None]:
 
 
 @pytest.mark.parametrize("seconds", [0.001, 0.7, 50.0])
-def test_it_takes_its_time_and_not_more(monkeypatch: pytest.MonkeyPatch, world: World, seconds: float) -> None:
+def test_it_takes_its_time_and_not_more(world: World, seconds: float) -> None:
     duration = max(10.0, 60 * seconds)
-    check = soak(monkeypatch, world, lap_of(world, seconds), Reading(lambda: 5.0), duration=duration)
+    check = soak(world, lap_of(world, seconds), Reading(lambda: 5.0), duration=duration)
     assert duration <= world.now <= duration + max(seconds, 0.3)
     assert check.leaks() == check.undecided() == []
     assert check.state().verdict == "clean"
     assert check.state().seconds == pytest.approx(world.now)
 
 
-def test_what_leaks_from_the_start_is_judged_at_the_end(monkeypatch: pytest.MonkeyPatch, world: World) -> None:
-    check = soak(monkeypatch, world, lap_of(world, 0.5), Reading(lambda: world.laps / 2), duration=HOUR)
+def test_what_leaks_from_the_start_is_judged_at_the_end(world: World) -> None:
+    check = soak(world, lap_of(world, 0.5), Reading(lambda: world.laps / 2), duration=HOUR)
     assert world.now >= HOUR
     assert [entry.signal.name for entry in check.leaks()] == ["counter"]
     state = check.state()
@@ -96,18 +96,18 @@ def test_what_leaks_from_the_start_is_judged_at_the_end(monkeypatch: pytest.Monk
     assert state.so_far() == "LEAK so far: counter +0.5 per lap"
 
 
-def test_what_fills_up_for_half_an_hour_is_no_leak(monkeypatch: pytest.MonkeyPatch, world: World) -> None:
+def test_what_fills_up_for_half_an_hour_is_not_a_leak(world: World) -> None:
     """In the thirty seconds of a leak check this would be one."""
-    check = soak(monkeypatch, world, lap_of(world, 0.5), Reading(lambda: float(min(world.laps, 3600))), duration=HOUR)
+    check = soak(world, lap_of(world, 0.5), Reading(lambda: float(min(world.laps, 3600))), duration=HOUR)
     assert check.leaks() == check.undecided() == []
     early = [sample["soak"] for sample in world.samples if HOUR / 10 < sample["seconds"] < HOUR / 4]
     assert {state["verdict"] for state in early} <= {"undecided", "LEAK"}, "it did look like one"
 
 
-def test_a_leak_that_starves_the_machine_ends_it(monkeypatch: pytest.MonkeyPatch, world: World) -> None:
+def test_a_leak_that_starves_the_machine_ends_it(world: World) -> None:
     signal = Reading(lambda: float(world.laps))
     signal.ceiling = 2000.0
-    check = soak(monkeypatch, world, lap_of(world, 0.1), signal, duration=HOUR)
+    check = soak(world, lap_of(world, 0.1), signal, duration=HOUR)
     assert check.ended_early
     assert check.leaks()
     assert 2000 <= world.laps < 4000
@@ -118,43 +118,44 @@ def test_a_leak_that_starves_the_machine_ends_it(monkeypatch: pytest.MonkeyPatch
 def test_memory_may_be_filled_as_long_as_there_is_room(monkeypatch: pytest.MonkeyPatch, world: World) -> None:
     monkeypatch.setattr(soaks, "memory_room", lambda limit: 1e9)
     blocks, heap = Reading(lambda: 0.0), Reading(lambda: 0.0)
+    blocks.group = heap.group = "memory"
     blocks.name, blocks.ceiling = "python", 3e5
     heap.name, heap.unit, heap.ceiling = "malloc", "bytes", 2.0**29
-    check = soak(monkeypatch, world, lap_of(world, 1), blocks, heap, duration=60)
+    check = soak(world, lap_of(world, 1), blocks, heap, duration=60)
     assert {entry.signal.name: entry.rule.ceiling for entry in check.watched} == {"python": float("inf"), "malloc": 5e8}
 
 
-def test_samples_come_often_at_first_and_then_every_ten_seconds(monkeypatch: pytest.MonkeyPatch, world: World) -> None:
+def test_samples_come_often_at_first_and_then_every_ten_seconds(world: World) -> None:
     taken: list[float] = []
 
     def read() -> float:
         taken.append(world.now)
         return 1.0
 
-    soak(monkeypatch, world, lap_of(world, 0.01), Reading(read), duration=HOUR)
+    soak(world, lap_of(world, 0.01), Reading(read), duration=HOUR)
     gaps = [later - earlier for earlier, later in itertools.pairwise(taken)]
     assert sum(moment < 60 for moment in taken) > 60
     assert max(gaps) <= LONGEST_INTERVAL + 0.5
 
 
-def test_every_is_the_time_from_sample_to_sample(monkeypatch: pytest.MonkeyPatch, world: World) -> None:
-    soak(monkeypatch, world, lap_of(world, 0.1), Reading(lambda: 1.0), duration=HOUR, every=30.0)
+def test_every_is_the_time_from_sample_to_sample(world: World) -> None:
+    soak(world, lap_of(world, 0.1), Reading(lambda: 1.0), duration=HOUR, every=30.0)
     moments = [sample["seconds"] for sample in world.samples if sample["warmup"] and "judged" not in sample]
     gaps = [later - earlier for earlier, later in itertools.pairwise(moments)]
     assert len(gaps) > 110
     assert all(29.5 <= gap <= 30.5 for gap in gaps[:-1])
 
 
-def test_every_leaves_enough_samples_to_judge_by(monkeypatch: pytest.MonkeyPatch, world: World) -> None:
-    check = soak(monkeypatch, world, lap_of(world, 0.1), Reading(lambda: float(world.laps)), duration=60, every=50.0)
+def test_every_leaves_enough_samples_to_judge_by(world: World) -> None:
+    check = soak(world, lap_of(world, 0.1), Reading(lambda: float(world.laps)), duration=60, every=50.0)
     assert check.leaks()
 
 
-def test_laps_that_become_slow_do_not_put_off_the_next_look(monkeypatch: pytest.MonkeyPatch, world: World) -> None:
+def test_laps_that_become_slow_do_not_put_off_the_next_look(world: World) -> None:
     def lap() -> None:
         world.now += 0.005 if world.now < 1000 else 1.5
 
-    soak(monkeypatch, world, lap, Reading(lambda: 1.0), duration=1500)
+    soak(world, lap, Reading(lambda: 1.0), duration=1500)
     moments = [sample["seconds"] for sample in world.samples]
     gaps = [later - earlier for earlier, later in itertools.pairwise(moments)]
     assert max(gaps) <= LONGEST_INTERVAL + 300 * STRETCH, "of 2000 laps in ten seconds only a stretch becomes slow"
@@ -169,7 +170,7 @@ def test_slower_laps_and_memory_that_runs_out_are_told(monkeypatch: pytest.Monke
         world.now += 0.012 if world.now < HOUR / 2 else 0.019
 
     monkeypatch.setattr(soaks, "resident_memory", lambda pid: 500 * MIB + world.now / 100 * MIB)
-    check = soak(monkeypatch, world, lap, Reading(lambda: 1.0), duration=HOUR, memory_limit=2**30)
+    check = soak(world, lap, Reading(lambda: 1.0), duration=HOUR, memory_limit=2**30)
     state = check.state()
     assert state.hours_to_limit == pytest.approx(10, rel=0.02)
     _, pace, memory = state.lines()
@@ -192,7 +193,7 @@ def test_what_a_soak_keeps_does_not_grow_with_it(monkeypatch: pytest.MonkeyPatch
 
     tracemalloc.start()
     try:
-        check = soak(monkeypatch, world, lap, Reading(lambda: 7.0), duration=15000)
+        check = soak(world, lap, Reading(lambda: 7.0), duration=15000)
     finally:
         tracemalloc.stop()
     assert len(check.memory) > 256
@@ -200,7 +201,7 @@ def test_what_a_soak_keeps_does_not_grow_with_it(monkeypatch: pytest.MonkeyPatch
     assert kept[1] - kept[0] < 2000, "800 samples more"
 
 
-def test_what_others_may_have_made_grow_is_no_verdict_before_it_was_ruled_out(
+def test_shared_growth_is_not_a_verdict_before_others_are_ruled_out(
     monkeypatch: pytest.MonkeyPatch, world: World
 ) -> None:
     def sleep(seconds: float) -> None:
@@ -209,7 +210,7 @@ def test_what_others_may_have_made_grow_is_no_verdict_before_it_was_ruled_out(
     monkeypatch.setattr(checks.time, "sleep", sleep)
     signal = Reading(lambda: world.now)
     signal.foreign = True
-    check = soak(monkeypatch, world, lap_of(world, 0.1), signal, duration=100)
+    check = soak(world, lap_of(world, 0.1), signal, duration=100)
     assert check.watched[0].dismissed
     assert {sample["soak"]["verdict"] for sample in world.samples} == {"", "clean"}
     assert check.state().verdict == "clean"

@@ -5,14 +5,12 @@ from __future__ import annotations
 import doctest
 import random
 from importlib import import_module
-from pathlib import Path
 
 import pytest
 
-from pytest_rlstability.soak.forecast import growth_per_second, hours_until, pace
-from pytest_rlstability.soak.history import NEWEST, MemoryHistory
-from pytest_rlstability.soak.memory_room import container_room
-from pytest_rlstability.soak.state import SoakState
+from pytest_rlstability.leaks.soak_forecast import growth_per_second, hours_until, pace
+from pytest_rlstability.model.memory_history import NEWEST, MemoryHistory
+from pytest_rlstability.model.soak_state import SoakState
 
 SECONDS = [10.0 * index for index in range(360)]
 MIB = 2.0**20
@@ -24,9 +22,11 @@ def noisy(values: list[float], share: float, seed: int) -> list[float]:
     return [value * (1 + share * abs(generator.gauss(0, 1)) + 5 * (generator.random() < 0.05)) for value in values]
 
 
-@pytest.mark.parametrize("name", ["forecast", "thinning", "progress", "settings"])
+@pytest.mark.parametrize(
+    "name", ["leaks.soak_forecast", "model.thinning", "session.watchdogs.soak_progress", "config.soak"]
+)
 def test_docstring_examples(name: str) -> None:
-    result = doctest.testmod(import_module(f"pytest_rlstability.soak.{name}"))
+    result = doctest.testmod(import_module(f"pytest_rlstability.{name}"))
     assert result.failed == 0
     assert result.attempted > 0
 
@@ -40,7 +40,7 @@ def test_laps_that_slow_down_are_told_from_a_busy_machine(seed: int) -> None:
     assert slower.last > 1.5 * slower.first
 
 
-def test_a_pause_at_the_end_is_no_drift() -> None:
+def test_a_pause_at_the_end_is_not_a_drift() -> None:
     assert not pace(SECONDS, [0.01] * 340 + [0.5] * 20).drifts
 
 
@@ -66,41 +66,6 @@ def test_hours_are_told_only_when_memory_grows() -> None:
     assert hours_until(-5.0, 5.0) == 0
 
 
-@pytest.fixture
-def groups(tmp_path: Path) -> Path:
-    inner = tmp_path / "ci" / "job"
-    inner.mkdir(parents=True)
-    return tmp_path
-
-
-def write(directory: Path, **values: str) -> None:
-    for name, value in values.items():
-        (directory / name.replace("__", ".")).write_text(f"{value}\n")
-
-
-def test_the_room_in_a_container_is_that_of_the_fullest_group(groups: Path) -> None:
-    membership = groups / "membership"
-    membership.write_text("0::/ci/job\n")
-    assert container_room(groups, membership) is None
-    write(groups / "ci" / "job", memory__max="max", memory__current="700")
-    assert container_room(groups, membership) is None
-    write(groups / "ci", memory__max="1000", memory__current="900")
-    assert container_room(groups, membership) == 100
-    write(groups / "ci" / "job", memory__max="730", memory__current="700")
-    assert container_room(groups, membership) == 30
-
-
-def test_the_older_kind_of_group_is_read_too(tmp_path: Path) -> None:
-    membership = tmp_path / "membership"
-    membership.write_text("5:cpu,memory:/job\n4:pids:/job\n")
-    (tmp_path / "memory" / "job").mkdir(parents=True)
-    write(tmp_path / "memory" / "job", memory__limit_in_bytes="9223372036854771712", memory__usage_in_bytes="5")
-    assert container_room(tmp_path, membership) is None
-    write(tmp_path / "memory" / "job", memory__limit_in_bytes="4096")
-    assert container_room(tmp_path, membership) == 4091
-    assert container_room(tmp_path, tmp_path / "not there") is None
-
-
 def test_a_state_survives_the_journey_and_a_newer_sender() -> None:
     state = SoakState(duration=60, laps=7, per_lap={"fds": 1.0}, hours_to_limit=3.5, verdict="LEAK")
     assert SoakState.from_dict({**state.to_dict(), "of a later version": 1}) == state
@@ -109,9 +74,8 @@ def test_a_state_survives_the_journey_and_a_newer_sender() -> None:
 def test_the_history_of_memory_keeps_the_course_and_the_newest() -> None:
     history = MemoryHistory()
     assert history.text() == ""
-    history.add({"lap": 1, "seconds": 0.5, "values": {"probe": 3}})
     for lap in range(10_000):
-        history.add({"lap": lap, "seconds": lap * 10.0, "values": {"rss": (100 + lap / 100) * MIB}})
+        history.add(lap * 10.0, lap, (100 + lap / 100) * MIB)
     course, *newest = history.text().splitlines()
     assert course.startswith("100.0 MiB ▁")
     assert course.endswith("█ 200.0 MiB resident")

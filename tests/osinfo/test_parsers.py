@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from pytest_rlstability.evidence.native import NativeThread, _parse_gdb, _parse_pystack
-from pytest_rlstability.evidence.stacks import parse_dump
+from pytest_rlstability.model.stack_dump import parse_dump
+from pytest_rlstability.osinfo.native_stacks import NativeThread, _parse_gdb, _parse_pystack
 
 DUMP = """Fatal Python error: Segmentation fault
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from pytest_rlstability.leaks.segments import own_segments
+from pytest_rlstability.osinfo.shared_memory import own_segments
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
 SHM = "/dev/shm"
@@ -82,7 +82,7 @@ def test_what_another_process_holds_is_not(strangers: str) -> None:
     assert own_segments(SHM, {strangers}) == []
 
 
-def test_what_nobody_holds_is_told_only_of_a_test_that_runs_alone(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+def test_what_no_process_holds_is_reported_only_of_a_test_run_alone(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
     Path(SHM, name).touch()
     assert own_segments(SHM, {name}) == [name]
     beside_others(monkeypatch)

@@ -1,4 +1,4 @@
-"""Looking at a tree again: what still sleeps is not read anew, what has run, stopped or ended is."""
+"""Looking at a tree again: threads that still sleep are not read, those that ran, stopped or ended are."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from pytest_rlstability.evidence import processes
-from pytest_rlstability.evidence.processes import TreeState, look_at_tree
+from pytest_rlstability.osinfo import linux
+from pytest_rlstability.osinfo.threads import TreeState, look_at_tree
 
 PROGRAM = """
 import sys, threading
@@ -24,7 +24,7 @@ for line in sys.stdin:
     print("heard", flush=True)
 """
 
-os_read = processes.read_small
+os_read = linux.read_small
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
 
@@ -53,7 +53,7 @@ def settled(pid: int, before: TreeState | None = None) -> TreeState:
 def test_sleeping_threads_are_not_read_again(sleeper, monkeypatch):
     before = settled(sleeper.pid)
     read: list[str] = []
-    monkeypatch.setattr(processes, "read_small", lambda path: read.append(path) or os_read(path))
+    monkeypatch.setattr(linux, "read_small", lambda path: read.append(path) or os_read(path))
     again = look_at_tree(sleeper.pid, [sleeper.pid], before)
     assert len(again.threads) == 4
     assert again == before
@@ -87,7 +87,7 @@ def test_without_the_kernels_counts_everything_is_read(sleeper, monkeypatch, cou
             return counted
         return os_read(path)
 
-    monkeypatch.setattr(processes, "read_small", read)
+    monkeypatch.setattr(linux, "read_small", read)
     before = settled(sleeper.pid)
     sleeper.stdin.write("go on\n")
     sleeper.stdin.flush()

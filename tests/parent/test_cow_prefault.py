@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from pytest_rlstability.isolation import footprint
-from pytest_rlstability.isolation.footprint import Footprint
+from pytest_rlstability.parent import cow_prefault
+from pytest_rlstability.parent.cow_prefault import PagePrefault
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="needs /proc/self/pagemap")
 
@@ -48,11 +48,11 @@ def exclusive_among(memory: memoryview) -> list[int]:
     import ctypes
 
     first = ctypes.addressof(ctypes.c_char.from_buffer(memory)) // mmap.PAGESIZE
-    mine = frozenset(footprint._pages(exclusive=True))
+    mine = frozenset(cow_prefault._pages(exclusive=True))
     return [page for page in range(PAGES) if first + page in mine]
 
 
-def run_a_test(known: Footprint, memory: memoryview, pages: range) -> Callable[[], bool]:
+def run_a_test(known: PagePrefault, memory: memoryview, pages: range) -> Callable[[], bool]:
     def test() -> bool:
         known.prepare()
         for page in pages:
@@ -63,7 +63,7 @@ def run_a_test(known: Footprint, memory: memoryview, pages: range) -> Callable[[
     return test
 
 
-def a_spare_owns(pages: list[int], known: Footprint, memory: memoryview) -> bool:
+def a_spare_owns(pages: list[int], known: PagePrefault, memory: memoryview) -> bool:
     def look() -> bool:
         known.prepare()
         return exclusive_among(memory) == pages
@@ -72,7 +72,7 @@ def a_spare_owns(pages: list[int], known: Footprint, memory: memoryview) -> bool
 
 
 def test_a_spare_owns_what_two_tests_wrote_to_and_no_more(tmp_path: Path, memory: memoryview) -> None:
-    known = Footprint(tmp_path)
+    known = PagePrefault(tmp_path)
     assert in_a_fork(run_a_test(known, memory, range(PAGES)))
     assert in_a_fork(run_a_test(known, memory, WRITTEN))
     known.refresh()
@@ -82,12 +82,12 @@ def test_a_spare_owns_what_two_tests_wrote_to_and_no_more(tmp_path: Path, memory
 def test_where_the_kernel_takes_one_range_at_a_time(
     tmp_path: Path, memory: memoryview, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(footprint, "_SYS_PROCESS_MADVISE", -1)
+    monkeypatch.setattr(cow_prefault, "_SYS_PROCESS_MADVISE", -1)
     test_a_spare_owns_what_two_tests_wrote_to_and_no_more(tmp_path, memory)
 
 
 def test_nothing_is_copied_before_two_tests_agree(tmp_path: Path, memory: memoryview) -> None:
-    known = Footprint(tmp_path)
+    known = PagePrefault(tmp_path)
     assert in_a_fork(run_a_test(known, memory, WRITTEN))
     known.refresh()
     assert a_spare_owns([], known, memory)
@@ -96,8 +96,8 @@ def test_nothing_is_copied_before_two_tests_agree(tmp_path: Path, memory: memory
 def test_two_tests_that_write_all_over_the_place_teach_nothing(
     tmp_path: Path, memory: memoryview, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(footprint, "_MOST_RANGES", len(WRITTEN) - 1)
-    known = Footprint(tmp_path)
+    monkeypatch.setattr(cow_prefault, "_MOST_RANGES", len(WRITTEN) - 1)
+    known = PagePrefault(tmp_path)
     for _ in range(2):
         assert in_a_fork(run_a_test(known, memory, WRITTEN))
     known.refresh()
@@ -105,7 +105,7 @@ def test_two_tests_that_write_all_over_the_place_teach_nothing(
 
 
 def test_a_directory_that_is_gone_is_no_trouble(tmp_path: Path, memory: memoryview) -> None:
-    known = Footprint(tmp_path / "gone")
+    known = PagePrefault(tmp_path / "gone")
     assert in_a_fork(run_a_test(known, memory, WRITTEN))
     known.refresh()
     assert in_a_fork(run_a_test(known, memory, WRITTEN))
@@ -114,7 +114,7 @@ def test_a_directory_that_is_gone_is_no_trouble(tmp_path: Path, memory: memoryvi
 def test_a_test_that_used_up_its_memory_is_no_trouble(tmp_path: Path, memory: memoryview) -> None:
     import resource
 
-    known = Footprint(tmp_path)
+    known = PagePrefault(tmp_path)
 
     def test() -> bool:
         large = mmap.mmap(-1, 1 << 29, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)  # reading its entries takes 1 MiB

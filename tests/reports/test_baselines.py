@@ -9,13 +9,14 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from report_logs import event
 
-from pytest_rlstability.baselines.compare import compare, excess, lap_excess, rate_excess
-from pytest_rlstability.baselines.file import Baseline, BaselineError, load, save
-from pytest_rlstability.baselines.measures import Gatherer, Measure, TestMeasures
-from pytest_rlstability.baselines.scope import covered
-from pytest_rlstability.events import event
+from pytest_rlstability.leaks.signals.facts import signal_facts
 from pytest_rlstability.reports.baseline import open_report, parse_tolerance
+from pytest_rlstability.reports.baselines.compare import compare, excess, lap_excess, rate_excess
+from pytest_rlstability.reports.baselines.file import Baseline, BaselineError, load, save
+from pytest_rlstability.reports.baselines.measures import Gatherer, Measure, TestMeasures
+from pytest_rlstability.reports.baselines.scope import covered
 
 MIB = 2.0**20
 
@@ -29,19 +30,19 @@ def measured(
 ) -> TestMeasures:
     """The measures of one test with these seconds of each lap and these values after it."""
     gatherer = Gatherer(load=lambda: 0.0)
-    gatherer.hear(event("started", "t"))
+    gatherer.handle(event("started", "t"))
     seconds = 0.0
     for number, lap in enumerate(laps or []):
         seconds += lap
         values = {name: numbers[number] for name, numbers in (signals or {}).items()}
-        gatherer.hear(event("sample", "t", lap=number, seconds=seconds, values=values))
+        gatherer.handle(event("sample", "t", lap=number, seconds=seconds, values=values))
     verdict = {"word": word, "facts": end.pop("facts", {})} if word else None
-    gatherer.hear(event("finished", "t", outcome=outcome, verdict=verdict, **end))
+    gatherer.handle(event("finished", "t", outcome=outcome, verdict=verdict, **end))
     return gatherer.tests["t"]
 
 
 def judged(before: TestMeasures, after: TestMeasures, tolerance: float = 0.2) -> tuple[list[str], list[str]]:
-    found = compare({"t": before}, {"t": after}, tolerance)
+    found = compare({"t": before}, {"t": after}, tolerance, signal_facts({}))
     return [change.line() for change in found.worse], [change.line() for change in found.better]
 
 
@@ -92,17 +93,17 @@ def test_what_a_crash_broke_off_is_not_measured() -> None:
 
 def test_a_skipped_test_is_not_measured() -> None:
     gatherer = Gatherer(load=lambda: 0.0)
-    gatherer.hear(event("finished", "t", outcome="skipped"))
+    gatherer.handle(event("finished", "t", outcome="skipped"))
     assert gatherer.tests == {}
 
 
 def test_the_runs_of_a_repeated_test_are_its_pass_rate() -> None:
     gatherer = Gatherer(load=lambda: 0.0)
     for number in range(1, 11):
-        gatherer.hear(event("started", "t"))
+        gatherer.handle(event("started", "t"))
         values = {"run_passed": float(number != 4), "run_seconds": 2.0 + number / 100, "peak_memory": 4e7 + number}
-        gatherer.hear(event("sample", "t", lap=number, values=values))
-    gatherer.hear(event("finished", "t", outcome="passed", peak_memory=1))
+        gatherer.handle(event("sample", "t", lap=number, values=values))
+    gatherer.handle(event("finished", "t", outcome="passed", peak_memory=1))
     test = gatherer.tests["t"]
     assert (test.runs, test.passes) == (10, 9)
     assert test.lap_seconds is not None
@@ -143,7 +144,7 @@ def test_worse_is_named_with_before_and_after() -> None:
 def test_the_largest_change_comes_first() -> None:
     before = {"a": TestMeasures(1, 1, Measure(100 * MIB)), "b": TestMeasures(1, 1, Measure(100 * MIB))}
     after = {"a": TestMeasures(1, 1, Measure(130 * MIB)), "b": TestMeasures(1, 1, Measure(400 * MIB))}
-    assert [change.test for change in compare(before, after, 0.2).worse] == ["b", "a"]
+    assert [change.test for change in compare(before, after, 0.2, signal_facts({})).worse] == ["b", "a"]
 
 
 @pytest.mark.parametrize(
@@ -167,7 +168,7 @@ def test_pass_rates(before: tuple[int, int], after: tuple[int, int], expected: s
 
 
 def test_new_tests_are_listed_and_not_compared() -> None:
-    found = compare({"old": TestMeasures(1, 1)}, {"new": TestMeasures(1, 0)}, 0.2)
+    found = compare({"old": TestMeasures(1, 1)}, {"new": TestMeasures(1, 0)}, 0.2, signal_facts({}))
     assert (found.new, found.compared, found.worse) == (("new",), 0, ())
 
 
@@ -241,10 +242,10 @@ def leak_checked(state: str, reason: str) -> TestMeasures:
     gatherer = Gatherer(load=lambda: 0.0)
     for lap in range(40):
         values = {"malloc": 1000.0 * lap, "fds": 1.0 * lap}
-        gatherer.hear(event("sample", "t", lap=lap, seconds=lap, cpu_seconds=lap / 2, values=values))
+        gatherer.handle(event("sample", "t", lap=lap, seconds=lap, cpu_seconds=lap / 2, values=values))
     entry = {"signal": "malloc", "state": state, "reason": reason, "slope": 990.0, "per": "lap"}
-    gatherer.hear(event("sample", "t", lap=40, seconds=40, values={}, judged=[entry, {**entry, "per": "minute"}]))
-    gatherer.hear(event("finished", "t", outcome="passed", peak_memory=1))
+    gatherer.handle(event("sample", "t", lap=40, seconds=40, values={}, judged=[entry, {**entry, "per": "minute"}]))
+    gatherer.handle(event("finished", "t", outcome="passed", peak_memory=1))
     return gatherer.tests["t"]
 
 
@@ -318,7 +319,7 @@ def good_file() -> dict[str, Any]:
     ("change", "expected"),
     [
         ({"schema": 2}, "schema 2 and this pytest-rlstability knows 1"),
-        ({"kind": "something else"}, "this is no baseline"),
+        ({"kind": "something else"}, "not a baseline"),
         ({"tests": []}, "damaged"),
         ({"tests": {"t": {"runs": 1}}}, "damaged: KeyError: 'passes'"),
         ({"tests": {"t": {"runs": 1, "passes": 2}}}, "damaged: ValueError: 2 passes in 1 runs"),
@@ -406,7 +407,7 @@ class Config:
 
 
 def test_a_wrong_tolerance_is_a_usage_error(tmp_path: Path) -> None:
-    with pytest.raises(pytest.UsageError, match=r"rl_baseline_tolerance=much: accepted is a share such as 20% or 0.2"):
+    with pytest.raises(pytest.UsageError, match=r"rl_baseline_tolerance=much is not a share such as 20% or 0.2"):
         open_report(Config(tmp_path, "much", rl_save_baseline="base.json"))  # type: ignore[arg-type]
 
 

@@ -7,8 +7,9 @@ import json
 import pytest
 from report_logs import Log
 
-from pytest_rlstability.reports import reading
-from pytest_rlstability.reports.reading import UnreadableLogError, read_runs
+from pytest_rlstability.model.events import Finished, Outcome
+from pytest_rlstability.reports import log_reader as reading
+from pytest_rlstability.reports.log_reader import UnreadableLogError, read_runs
 
 
 @pytest.fixture(params=["orjson", "json"])
@@ -25,12 +26,12 @@ def test_a_run_is_read(tmp_path, either_parser):
     log.test("t.py::test_passes")
     (run,) = read_runs([log.write(tmp_path / "run.jsonl")])
     assert run.host == "here"
-    assert run.session["seed"] == 7
+    assert run.session.seed == 7
     assert run.damaged == 0
     leaks, passes = run.tests.values()
     assert (leaks.nodeid, leaks.last.warmup, leaks.last.course.samples) == ("t.py::test_leaks", 20.0, 60)
-    assert [entry["signal"] for entry in leaks.last.judged] == ["fds", "malloc"]
-    assert passes.last.finished["outcome"] == "passed"
+    assert [entry.signal for entry in leaks.last.judged] == ["fds", "malloc"]
+    assert passes.last.finished.outcome is Outcome.PASSED
 
 
 def test_a_log_cut_off_anywhere_is_read(tmp_path):
@@ -41,17 +42,17 @@ def test_a_log_cut_off_anywhere_is_read(tmp_path):
     for cut in range(0, size - len(log.lines[0]), 37):
         (run,) = read_runs([log.write(tmp_path / "run.jsonl", cut=cut)])
         assert run.damaged <= 1
-        assert run.session["seed"] == 7
+        assert run.session.seed == 7
 
 
 def test_what_never_finished_is_known_by_its_samples(tmp_path):
     log = Log()
     log.started("t.py::test_dies")
     for lap in range(3):
-        log.tell("sample", "t.py::test_dies", lap=lap, values={"rss": 1e6})
+        log.add("sample", "t.py::test_dies", lap=lap, values={"rss": 1e6})
     (run,) = read_runs([log.write(tmp_path / "run.jsonl")])
     (test,) = run.tests.values()
-    assert test.last.finished == {}
+    assert test.last.finished is None
     assert list(test.last.course.laps) == [0, 1, 2]
     assert list(test.last.course.seconds) == [1, 2, 3]  # by the events' clock, from the start
 
@@ -75,32 +76,33 @@ def test_a_damaged_line_is_counted_and_the_rest_is_read(tmp_path, line, either_p
     log = Log()
     log.started("t.py::test_it")
     for lap in range(3):
-        log.tell("sample", "t.py::test_it", lap=lap, values={"rss": 1e6})
+        log.add("sample", "t.py::test_it", lap=lap, values={"rss": 1e6})
         log.lines.append(line + "\n")
-    log.tell("finished", "t.py::test_it", outcome="passed")
+    log.add("finished", "t.py::test_it", outcome="passed")
     (run,) = read_runs([log.write(tmp_path / "run.jsonl")])
     assert run.damaged == 3
     test = run.tests["t.py::test_it", "here", "main"]
     assert test.last.course.samples == 3
-    assert test.last.finished["outcome"] == "passed"
+    assert test.last.finished.outcome is Outcome.PASSED
 
 
 def test_keys_and_kinds_nobody_knows_are_ignored(tmp_path):
     log = Log()
-    log.tell("weather", "", sunny=True)
+    log.add("weather", "", sunny=True)
     log.test("t.py::test_it", future=[1, {"a": 2}], stages=5, verdict="odd", output=["odd"])
     (run,) = read_runs([log.write(tmp_path / "run.jsonl")])
     (test,) = run.tests.values()
     assert run.damaged == 0
-    assert test.last.finished["future"] == [1, {"a": 2}]
-    assert not {"stages", "verdict", "output"} & set(test.last.finished)
+    assert test.last.finished == Finished(
+        test="t.py::test_it", time=test.last.finished.time, host="here", worker="main", outcome="passed", duration=0.5
+    )
 
 
 def test_not_a_number_in_a_sample_does_no_harm(tmp_path, either_parser):
     log = Log()
     log.started("t.py::test_it")
-    log.tell("sample", "t.py::test_it", lap=1, values={"rss": float("nan"), "fds": 3.0})
-    log.tell("sample", "t.py::test_it", lap=2, values={"rss": 5.0, "fds": float("inf")})
+    log.add("sample", "t.py::test_it", lap=1, values={"rss": float("nan"), "fds": 3.0})
+    log.add("sample", "t.py::test_it", lap=2, values={"rss": 5.0, "fds": float("inf")})
     (run,) = read_runs([log.write(tmp_path / "run.jsonl")])
     assert run.damaged == 0
     assert run.tests["t.py::test_it", "here", "main"].last.course.samples == 2
@@ -124,7 +126,7 @@ def test_the_same_test_on_two_workers_and_again_on_one(tmp_path):
     log.test("t.py::test_it")
     (run,) = read_runs([log.write(tmp_path / "run.jsonl")])
     again, elsewhere = run.tests.values()
-    assert [attempt.finished["outcome"] for attempt in again.attempts] == ["failed", "passed"]
+    assert [attempt.finished.outcome for attempt in again.attempts] == ["failed", "passed"]
     assert (elsewhere.worker, len(elsewhere.attempts)) == ("gw1", 1)
 
 

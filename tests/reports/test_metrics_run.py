@@ -99,7 +99,7 @@ def test_the_port_answers_while_the_run_lasts(run_pytest: Any, monkeypatch: pyte
     outcome = run_pytest(SCRAPED, f"--rl-metrics-port={port}", "-q", "-W", "error:This process:DeprecationWarning")
     assert outcome.tests == {"test_is_seen": "passed"}
     assert outcome.code == 0, outcome.text
-    assert f"rl-stability: live metrics at http://127.0.0.1:{port}/metrics" in outcome.text, "told even with -q"
+    assert f"rl-stability: live metrics at http://127.0.0.1:{port}/metrics" in outcome.text, "shown even with -q"
     with socket.socket() as later:
         assert later.connect_ex(("127.0.0.1", port)) != 0
 

@@ -13,8 +13,8 @@ pytest.importorskip("plotly")
 
 from browser import running_browser
 
+from pytest_rlstability.reports.log_reader import read_runs
 from pytest_rlstability.reports.page_file import write_page
-from pytest_rlstability.reports.reading import read_runs
 
 OPEN_LEAK = "document.querySelector('.test.LEAK > summary').click()"
 DRAWN = "document.querySelector('.test.LEAK .chart .main-svg') !== null"
@@ -42,8 +42,8 @@ def page(tmp_path_factory):
     }
     log.started("t.py::test_crashes")
     for lap in range(3):
-        log.tell("sample", "t.py::test_crashes", lap=lap, seconds=lap, values={HOSTILE: lap, "rss": 1e6 * lap})
-    log.tell("finished", "t.py::test_crashes", outcome="failed", verdict=verdict, duration=1.0, stages=["load", "tick"],
+        log.add("sample", "t.py::test_crashes", lap=lap, seconds=lap, values={HOSTILE: lap, "rss": 1e6 * lap})
+    log.add("finished", "t.py::test_crashes", outcome="failed", verdict=verdict, duration=1.0, stages=["load", "tick"],
              reproduce="python -m pytest t.py::test_crashes", output={"Captured stdout call": HOSTILE})  # fmt: skip
     log.test(f"t.py::test_it[{HOSTILE}{'x' * 200}]", "failed", report=HOSTILE)
     log.test("t.py::test_passes")
@@ -106,7 +106,7 @@ def test_a_long_course_is_a_band_that_reaches_its_peak(browser, tmp_path):
     log.started("t.py::test_soaks")
     for lap in range(5000):
         value = 9 * 2**20 if lap == 3210 else 2**20 + lap % 2
-        log.tell("sample", "t.py::test_soaks", lap=lap, seconds=lap, values={"rss": value})
+        log.add("sample", "t.py::test_soaks", lap=lap, seconds=lap, values={"rss": value})
     write_page(tmp_path / "run.html", read_runs([log.write(tmp_path / "run.jsonl")]))
     browser.open(tmp_path / "run.html")
     browser.evaluate("document.querySelector('.test > summary').click()")

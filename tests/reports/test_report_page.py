@@ -13,9 +13,9 @@ from report_logs import HOSTILE, Log
 
 from pytest_rlstability import __main__ as commands
 from pytest_rlstability.reports import html, page_file
+from pytest_rlstability.reports.log_reader import read_runs
 from pytest_rlstability.reports.page_data import page_data
 from pytest_rlstability.reports.page_text import readable
-from pytest_rlstability.reports.reading import read_runs
 
 needs_plotly = pytest.mark.skipif(find_spec("plotly") is None, reason="pip install 'pytest-rlstability[report]'")
 
@@ -108,9 +108,9 @@ def test_a_verdict_stands_in_where_no_check_judged(tmp_path):
     log = Log()
     log.started("t.py::test_probe")
     for lap in range(10):
-        log.tell("sample", "t.py::test_probe", lap=lap, seconds=lap, values={"food": 3.0 * lap})
+        log.add("sample", "t.py::test_probe", lap=lap, seconds=lap, values={"food": 3.0 * lap})
     verdict = {"word": "LEAK", "headline": "probe food", "facts": {"signal": "food", "per_lap": 3.0, "limit": 1}}
-    log.tell("finished", "t.py::test_probe", outcome="failed", verdict=verdict)
+    log.add("finished", "t.py::test_probe", outcome="failed", verdict=verdict)
     (test,) = shown(tmp_path, log)["tests"]
     (judged,) = test["course"]["judged"]
     assert (judged["slope"], judged["slope_limit"], judged["start"]) == (3, 1, 0)
@@ -168,8 +168,8 @@ def test_many_sampled_passing_tests_are_drawn_coarsely_and_the_failed_are_not(tm
     for number in range(6):
         log.started(f"t.py::test_{number}")
         for lap in range(200):
-            log.tell("sample", f"t.py::test_{number}", lap=lap, seconds=lap, values={"rss": float(lap % 7)})
-        log.tell("finished", f"t.py::test_{number}", outcome="passed" if number else "failed")
+            log.add("sample", f"t.py::test_{number}", lap=lap, seconds=lap, values={"rss": float(lap % 7)})
+        log.add("finished", f"t.py::test_{number}", outcome="passed" if number else "failed")
     failed, *passed = shown(tmp_path, log)["tests"]
     assert len(failed["course"]["lap"]) == 200
     assert all(len(test["course"]["lap"]) < 150 for test in passed)
@@ -195,12 +195,12 @@ def test_texts_are_made_readable(text, seen):
 def test_nothing_a_test_said_becomes_part_of_the_page(tmp_path):
     log = Log(HOSTILE, HOSTILE)
     log.lines.clear()
-    log.tell("session", "", platform=HOSTILE, versions=HOSTILE, seed=HOSTILE, arguments=[HOSTILE, "<!--"])
+    log.add("session", "", platform=HOSTILE, versions=HOSTILE, seed=HOSTILE, arguments=[HOSTILE, "<!--"])
     verdict = {"word": "CRASH", "headline": HOSTILE, "sections": [[HOSTILE, HOSTILE]], "facts": {HOSTILE: HOSTILE}}
     log.started(HOSTILE)
-    log.tell("sample", HOSTILE, lap=1, seconds=1, values={HOSTILE: 1.0})
-    log.tell("sample", HOSTILE, lap=2, seconds=2, values={HOSTILE: 2.0})
-    log.tell("finished", HOSTILE, outcome="failed", verdict=verdict, reproduce=HOSTILE, output={HOSTILE: HOSTILE})
+    log.add("sample", HOSTILE, lap=1, seconds=1, values={HOSTILE: 1.0})
+    log.add("sample", HOSTILE, lap=2, seconds=2, values={HOSTILE: 2.0})
+    log.add("finished", HOSTILE, outcome="failed", verdict=verdict, reproduce=HOSTILE, output={HOSTILE: HOSTILE})
     log.test("t.py::test_it[<!-- \ud800 \u2028 &amp; {{data}}]", "failed", report=HOSTILE)
     page = tmp_path / "run.html"
     page_file.write_page(page, read_runs([log.write(tmp_path / "run.jsonl")]))
@@ -248,9 +248,9 @@ def test_the_command_makes_a_page_of_many_logs(tmp_path, capsys):
     there.lines.append('{"event": "fini')
     logs = [here.write(tmp_path / "1.jsonl"), there.write(tmp_path / "2.jsonl")]
     assert run_command(*logs, "-o", tmp_path / "out.html", "--baseline", logs[1]) == 0
-    told = capsys.readouterr()
-    assert f"report written to {tmp_path / 'out.html'} (2 tests)" in told.out
-    assert "2.jsonl: 1 damaged line left out" in told.err
+    printed = capsys.readouterr()
+    assert f"report written to {tmp_path / 'out.html'} (2 tests)" in printed.out
+    assert "2.jsonl: 1 damaged line left out" in printed.err
     data = json.loads(Scripts((tmp_path / "out.html").read_text()).scripts["data"])
     assert len(data["runs"]) == 2
     assert data["baseline"]["worse"] == ["t.py::test_it"]
@@ -272,7 +272,7 @@ def test_without_plotly_both_say_what_to_install(tmp_path, capsys, monkeypatch, 
     monkeypatch.setattr(page_file, "has_charts", lambda: False)
     assert run_command(Log().write(tmp_path / "run.jsonl"), "-o", tmp_path / "out.html") == 2
     assert "pip install 'pytest-rlstability[report]'" in capsys.readouterr().err
-    monkeypatch.setattr(html, "path_option", lambda config, name: "out.html")
+    monkeypatch.setattr(html, "path_option", lambda config, name: tmp_path / "out.html")
     with pytest.raises(pytest.UsageError, match=re.escape("pip install 'pytest-rlstability[report]'")):
         html.open_report(pytestconfig)
 

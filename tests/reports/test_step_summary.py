@@ -8,20 +8,22 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from report_logs import event
 
-from pytest_rlstability.events import event
+from pytest_rlstability.model.events import Event
 from pytest_rlstability.reports.github import MOST_BYTES, StepSummary, code
 
 
-def failed(test: str, word: str = "", headline: str = "", **fields: Any) -> dict[str, object]:
-    verdict = {"word": word, "headline": headline, "facts": fields.pop("facts", {})} if word else None
+def failed(test: str, word: str = "", headline: str = "", **fields: Any) -> Event:
+    known = {name: fields.pop(name) for name in ("facts", "location") if name in fields}
+    verdict = {"word": word, "headline": headline, **known} if word else None
     return event("finished", test, outcome="failed", verdict=verdict, **fields)
 
 
-def summary(path: Path, *events: dict[str, object]) -> StepSummary:
+def summary(path: Path, *events: Event) -> StepSummary:
     report = StepSummary(path)
     for one in events:
-        report.hear(one)
+        report.handle(one)
     report.close()
     return report
 
@@ -45,14 +47,19 @@ def test_worst_comes_first_under_a_tally(tmp_path: Path) -> None:
         failed("t::leak", "LEAK", "threads grow by 1 per lap"),
         failed("t::stall", "STALL", "deadlock"),
         failed(
-            "t::crash", "CRASH", "SIGSEGV in call", facts={"signature": "SIGSEGV call f 1b64"}, reproduce="python -m x"
+            "t::crash",
+            "CRASH",
+            "SIGSEGV in call",
+            location={"file": "env.py", "line": 40, "function": "step"},
+            facts={"signature": "SIGSEGV call f 1b64"},
+            reproduce="python -m x",
         ),
     )
     text = path.read_text()
     assert text.startswith("before\n### rl-stability\n\n5 tests: 4 failed, 1 passed (1 CRASH, 1 STALL, 1 LEAK)\n")
     rows = [line for line in text.splitlines() if line.startswith("| **")]
     assert [cells(row)[:3] for row in rows] == [
-        ["**CRASH**", "t::crash", "SIGSEGV in call"],
+        ["**CRASH**", "t::crash", "SIGSEGV in call`<br>`env.py:40 in step"],
         ["**STALL**", "t::stall", "deadlock"],
         ["**LEAK**", "t::leak", "threads grow by 1 per lap"],
         ["**FAILED**", "t::plain", "assert 1 == 2"],

@@ -15,7 +15,7 @@ import time
 import pytest
 from conftest import Outcome, _read_junit
 
-from pytest_rlstability.isolation.repeater import free_cores, seed_of
+from pytest_rlstability.session.flaky_runner import free_cores, seed_of
 
 SEED = 19
 """Chosen so that test_half passes, crashes twice and fails once before it is found out."""
@@ -485,15 +485,16 @@ def test_a_shared_process_that_dies_between_two_tests(run_pytest):
     outcome = run_pytest(SHARED, "--rl-group=module")
     assert outcome.tests == {
         "test_before": "passed",
-        "test_leaves_a_bomb": "passed",
+        "test_leaves_a_bomb": "error",
         "test_next": "failed",
         "test_after": "passed",
     }
     assert outcome.messages["test_next"] == "CRASH: ended itself with exit code 3 before set-up"
     assert "died after test_it.py::test_leaves_a_bomb had ended" in outcome.details["test_next"]
+    assert "CRASH: makes test_it.py::test_next die" in outcome.messages["test_leaves_a_bomb"]
 
 
-def test_a_shared_process_that_dies_after_its_last_test_is_told(run_pytest):
+def test_a_shared_process_that_dies_after_its_last_test_is_blamed_on_a_test(run_pytest):
     source = """
         import atexit, os
 
@@ -513,4 +514,5 @@ def test_a_shared_process_that_dies_after_its_last_test_is_told(run_pytest):
         """,
     )
     outcome = run_pytest(source, "--rl-group=module")
-    assert "was the last to run in: CRASH: ended itself with exit code 3 at exit" in outcome.text
+    assert outcome.tests == {"test_leaves_a_bomb": "error"}
+    assert "CRASH: ended itself with exit code 3 at exit" in outcome.messages["test_leaves_a_bomb"]

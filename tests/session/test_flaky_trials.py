@@ -5,12 +5,13 @@ from __future__ import annotations
 from types import SimpleNamespace
 
 import pytest
+from runs import DONE, make_run
 
-from pytest_rlstability.events import Verdict
-from pytest_rlstability.facts import Exit, Run
-from pytest_rlstability.isolation import repeater
-from pytest_rlstability.isolation.repeater import Repeater, free_cores, seed_of
-from pytest_rlstability.markers import Flaky
+from pytest_rlstability.config.markers import Flaky
+from pytest_rlstability.model.run import Exit, Run
+from pytest_rlstability.model.verdict import Verdict
+from pytest_rlstability.osinfo import limits
+from pytest_rlstability.session.flaky_runner import FlakyRunner, free_cores, seed_of
 from pytest_rlstability.verdicts.flaky import Trials, flaky_verdict, read_trial
 
 PROMISE = Flaky(pass_rate=0.95, confidence=0.95, max_runs=60)
@@ -34,16 +35,8 @@ def raised(name: str, line: int = 12, path: str = "/game/test_env.py") -> dict[s
 
 
 def run(*reports: dict[str, object], seed: int = 1, **facts: object) -> Run:
-    given = {
-        "nodeid": "t",
-        "backend": "zygote",
-        "pid": 10,
-        "started": 0.0,
-        "exit": Exit(0),
-        "done": True,
-        "clean": True,
-    }
-    return Run(seed=seed, reports=list(reports), **{**given, **facts})  # type: ignore[arg-type]
+    given = {"exit": Exit(0), "done": DONE, "clean_exit": True, **facts}
+    return make_run(seed=seed, reports=list(reports), **given)
 
 
 PASSED = run(report(when="setup"), report(), report(when="teardown"))
@@ -133,22 +126,22 @@ def test_the_verdict_groups_failures_and_shows_one_of_each():
     assert "This run alone: run --rl-seed=1" in text
 
 
-class FakeNursery:
+class FakePool:
     """Its processes are ready at once; those that were ended before they began are counted."""
 
     def __init__(self) -> None:
         self.backend = SimpleNamespace(name="fake")
-        self.requested = self.ended = self.buried = 0
+        self.requested = self.ended = self.released = 0
 
-    def request(self, demand):
+    def request(self, spec):
         self.requested += 1
         return SimpleNamespace(ready=True, exit=None)
 
     def end(self, process):
         self.ended += 1
 
-    def bury(self, process):
-        self.buried += 1
+    def release(self, process):
+        self.released += 1
 
 
 class FakeSupervisor:
@@ -166,52 +159,50 @@ class FakeSupervisor:
         self.live += 1
         return SimpleNamespace(process=process, run=SimpleNamespace(seed=seed))
 
-    def is_over(self, job):
-        if not self.ends or job.run.seed != seed_of(0, self.ends[0]):
+    def is_over(self, active):
+        if not self.ends or active.run.seed != seed_of(0, self.ends[0]):
             return False
         self.at_once.append(self.live)
         self.live -= 1
         self.ends.pop(0)
         return True
 
-    def wait_for_news(self, jobs, at_most):
+    def wait_for_news(self, actives, at_most):
         assert self.ends, "waits for runs that nobody ends"
 
-    def end(self, jobs):
-        self.ended += [job.run.seed for job in jobs]
+    def end(self, actives):
+        self.ended += [active.run.seed for active in actives]
 
 
 def test_runs_are_counted_in_order_and_the_first_goes_alone():
-    nursery, world = FakeNursery(), FakeSupervisor(ends=[1, 4, 3, 2, 5, 7])
-    runs = Repeater(world, nursery, lambda seed: None, world.start, seed=0, at_once=3).runs(lambda: 9)
+    pool, world = FakePool(), FakeSupervisor(ends=[1, 4, 3, 2, 5, 7])
+    runs = FlakyRunner(world, pool, lambda seed: None, world.start, seed=0, at_once=3).runs(lambda: 9)
     seen = [next(runs).seed for _ in range(5)]
     assert seen == [seed_of(0, number) for number in range(1, 6)]
     assert world.at_once[:3] == [1, 3, 3]
     runs.close()
     done = {seed_of(0, number) for number in range(1, 8)} - set(world.ended)
     assert {seed_of(0, number) for number in range(1, 6)} <= done
-    assert len(world.started) + nursery.ended == nursery.requested == nursery.buried
+    assert len(world.started) + pool.ended == pool.requested == pool.released
 
 
 def test_no_run_is_started_that_is_not_wanted():
-    nursery, world = FakeNursery(), FakeSupervisor(ends=[1, 2, 3])
-    runs = Repeater(world, nursery, lambda seed: None, world.start, seed=0, at_once=8).runs(lambda: 3)
+    pool, world = FakePool(), FakeSupervisor(ends=[1, 2, 3])
+    runs = FlakyRunner(world, pool, lambda seed: None, world.start, seed=0, at_once=8).runs(lambda: 3)
     for _ in range(3):
         next(runs)
-    assert nursery.requested == 3
+    assert pool.requested == 3
     runs.close()
     assert world.ended == []
 
 
 @pytest.mark.parametrize(
-    ("cores", "quota", "workers", "free"),
-    [(8, "max 100000", None, 8), (8, "250000 100000", None, 2), (8, "max 100000", "4", 2), (2, "50000 100000", "8", 1),
-     (200, "max 100000", None, 32)],
+    ("cores", "limit", "workers", "free"),
+    [(8, None, None, 8), (8, 2.5, None, 2), (8, None, "4", 2), (2, 0.5, "8", 1), (200, None, None, 32)],
 )  # fmt: skip
-def test_free_cores(monkeypatch, tmp_path, cores, quota, workers, free):
+def test_free_cores(monkeypatch, cores, limit, workers, free):
     monkeypatch.setattr("os.sched_getaffinity", lambda pid: set(range(cores)), raising=False)
-    (tmp_path / "cpu.max").write_text(quota)
-    monkeypatch.setattr(repeater, "_QUOTA", tmp_path / "cpu.max")
+    monkeypatch.setattr(limits, "cpu_limit", lambda: limit)
     monkeypatch.delenv("PYTEST_XDIST_WORKER_COUNT", raising=False)
     if workers:
         monkeypatch.setenv("PYTEST_XDIST_WORKER_COUNT", workers)

@@ -292,19 +292,19 @@ def test_the_zygote_killed(run_pytest):
     assert outcome.tests == {
         "test_before": "passed", "test_kills_its_zygote": "failed", "test_after": "passed", "test_last": "passed",
     }  # fmt: skip
-    assert "lost with the process that started it" in outcome.messages["test_kills_its_zygote"]
+    assert "exit status unknown: its parent died" in outcome.messages["test_kills_its_zygote"]
 
 
 def test_a_fault_of_ours_is_an_error_that_says_so(run_pytest):
     run_pytest.write(
         "conftest.py",
         """
-        from pytest_rlstability.reports import replay
+        from pytest_rlstability.session import report_replay
 
         def pytest_collection_finish(session):
             def broken(*args):
                 raise ZeroDivisionError("in the plugin")
-            replay.revive_report = broken
+            report_replay.restore_report = broken
         """,
     )
     outcome = run_pytest("def test_a(): pass\ndef test_b(): pass\n")
@@ -318,11 +318,11 @@ def test_a_fault_of_ours_in_the_tests_process_is_one_too(run_pytest):
     run_pytest.write(
         "conftest.py",
         """
-        from pytest_rlstability.isolation import child
+        from pytest_rlstability.child import runner
 
         def broken(*args, **keywords):
             raise ZeroDivisionError("in the plugin")
-        child.check_exit = broken
+        runner.check_exit = broken
         """,
     )
     outcome = run_pytest("def test_a(): pass\ndef test_b(): pass\n")
@@ -364,7 +364,8 @@ def _with_tools(run_pytest, scripts: dict[str, str]) -> str:
     run_pytest.write("test_it.py", "import ctypes\ndef test_it(): ctypes.string_at(0)\n")
     run_pytest.write(
         "conftest.py",
-        f"from pytest_rlstability.evidence import native\nnative.sysconfig.get_path = lambda name: {str(tools)!r}\n",
+        "from pytest_rlstability.osinfo import native_stacks\n"
+        f"native_stacks.sysconfig.get_path = lambda name: {str(tools)!r}\n",
     )
     environment = {**os.environ, "PATH": str(tools)}
     command = [sys.executable, "-m", "pytest", "--rl-stability"]
@@ -476,3 +477,25 @@ def test_an_orphan_that_has_ended_goes_while_the_test_runs(run_pytest):
     )
     assert outcome.tests == {"test_it": "passed"}, outcome.text
     assert "left processes" not in outcome.text
+
+
+def test_a_test_that_replaces_every_clock_is_an_ordinary_test(run_pytest):
+    outcome = run_pytest(
+        """
+        import signal, time
+        from unittest import mock
+        import pytest
+
+        CLOCKS = ("time", "time_ns", "monotonic", "monotonic_ns")
+
+        @pytest.fixture(params=[lambda: -446_000_000 * 10**9, lambda: 1.5, mock.MagicMock()], ids=["1955", "x", "mock"])
+        def other_clocks(request, monkeypatch):
+            for name in CLOCKS:
+                monkeypatch.setattr(time, name, request.param)
+
+        def test_in_set_up(other_clocks): signal.alarm(10); signal.alarm(0)
+        """,
+        "-p",
+        "no:timeout",
+    )
+    assert set(outcome.tests.values()) == {"passed"}, outcome.text

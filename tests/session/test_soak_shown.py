@@ -13,16 +13,16 @@ from typing import Any
 
 import pytest
 
-from pytest_rlstability.events import event
+from pytest_rlstability.leaks.signals.facts import signal_facts
+from pytest_rlstability.leaks.soak_check import LONGEST_INTERVAL
+from pytest_rlstability.leaks.soak_output import MOST_BYTES, CapturedOutput
+from pytest_rlstability.model.events import Finished, Outcome, Progress, Sample, Slow, to_line
+from pytest_rlstability.model.soak_state import SoakState
+from pytest_rlstability.model.thinning import SampleBudget, Thinning
 from pytest_rlstability.reports.jsonl import EventLog
-from pytest_rlstability.reports.live_line import LiveLine, live_line
-from pytest_rlstability.reports.soaks import SoakBook
-from pytest_rlstability.signals.registry import SIGNALS
-from pytest_rlstability.soak.check import LONGEST_INTERVAL
-from pytest_rlstability.soak.output import MOST_BYTES, CapturedOutput
-from pytest_rlstability.soak.progress import progress_line
-from pytest_rlstability.soak.state import SoakState
-from pytest_rlstability.soak.thinning import SampleBudget, Thinning
+from pytest_rlstability.session.live_line import LiveLine, live_line
+from pytest_rlstability.session.soak_summary import SoakSummary
+from pytest_rlstability.session.watchdogs.soak_progress import progress_line
 
 HOUR = 3600.0
 WEEK = 7 * 24 * HOUR
@@ -31,10 +31,12 @@ MEGABYTE = 10**6
 
 def logged_line(seconds: float) -> int:
     """The bytes of a sample in the event log: every signal at its longest, five probes, a long name."""
-    values = dict.fromkeys([*SIGNALS, *(f"box2d probe number {one}" for one in range(5))], 123456789012.0)
-    told = event("sample", f"tests/{'deep/' * 10}test_environment.py::TestWalker::test_walk[parameters]", lap=10**9)
-    told |= {"warmup": 12345, "seconds": seconds, "values": values, "lap_seconds": 1 / 3, "host": "h" * 40}
-    return len(json.dumps({**told, "worker": "gw99"})) + 1
+    values = dict.fromkeys([*signal_facts({}), *(f"box2d probe number {one}" for one in range(5))], 123456789012.0)
+    test = f"tests/{'deep/' * 10}test_environment.py::TestWalker::test_walk[parameters]"
+    clocks = {"seconds": seconds, "cpu_seconds": seconds, "lap_seconds": 1 / 3}
+    return len(
+        to_line(Sample(test=test, values=values, lap=10**9, warmup=12345, host="h" * 40, worker="gw99", **clocks))
+    )
 
 
 def moments(duration: float) -> Iterator[float]:
@@ -58,7 +60,7 @@ def test_the_log_of_a_week_stays_small(soaks: int, workers: int, duration: float
     budget, line, size, of_each = SampleBudget(), logged_line(duration), 0, kept(duration, workers)
     for test in range(soaks):
         for _ in range(of_each):
-            if budget.admits({"test": f"{test}"}):
+            if budget.admits(Sample(test=f"{test}", values={})):
                 budget.spend(line)
                 size += line
     assert size < 45 * MEGABYTE
@@ -66,21 +68,21 @@ def test_the_log_of_a_week_stays_small(soaks: int, workers: int, duration: float
 
 def test_a_full_log_still_takes_what_the_samples_came_to() -> None:
     budget = SampleBudget(room=1000)
-    taken = [budget.admits({"test": "t"}) for _ in range(3)]
+    taken = [budget.admits(Sample(test="t", values={})) for _ in range(3)]
     budget.spend(600)
-    taken += [budget.admits({"test": "t"}) for _ in range(4)]
+    taken += [budget.admits(Sample(test="t", values={})) for _ in range(4)]
     budget.spend(1000)
-    taken += [budget.admits({"test": "t"}) for _ in range(100)]
+    taken += [budget.admits(Sample(test="t", values={})) for _ in range(100)]
     assert [number for number, admitted in enumerate(taken, start=1) if admitted] == [1, 2, 3, 4, 6]
-    assert budget.admits({"test": "t", "judged": []})
+    assert budget.admits(Sample(test="t", values={}, judged=[]))
 
 
 def test_the_log_is_written_by_the_budget(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     log = EventLog(tmp_path / "log")
     monkeypatch.setattr(log, "_budget", SampleBudget(room=20_000))
     for number in range(2000):
-        log.hear(event("sample", "t", lap=number))
-    log.hear(event("finished", "t"))
+        log.handle(Sample(test="t", lap=number, values={}))
+    log.handle(Finished(test="t", outcome=Outcome.PASSED))
     log.close()
     lines = (tmp_path / "log").read_text().splitlines()
     assert 100 < len(lines) < 250
@@ -115,7 +117,7 @@ class Terminal:
     """As much of a terminal reporter as the line uses."""
 
     def __init__(self) -> None:
-        self._tw = SimpleNamespace(fullwidth=100)
+        self.config = SimpleNamespace(get_terminal_writer=lambda: SimpleNamespace(fullwidth=100))
         self.written: list[str] = []
 
     def ensure_newline(self) -> None:
@@ -135,19 +137,17 @@ class Terminal:
         pass
 
 
-def note(seconds: float = 60.0, **fields: Any) -> dict[str, Any]:
-    state = SoakState(duration=8 * HOUR, verdict="clean", memory=2.0**29)
-    return {
-        "seconds": seconds,
+def progress(test: str, seconds: float = 60.0, **fields: Any) -> Progress:
+    known: dict[str, Any] = {
+        "soak": SoakState(duration=8 * HOUR, verdict="clean", memory=2.0**29),
         "laps": 70,
         "laps_per_second": 1.25,
         "phase": "call",
         "stage": "train",
-        "soak": state.to_dict(),
         "host": "here",
         "worker": "gw1",
-        **fields,
     }
+    return Progress(test=test, seconds=seconds, **{**known, **fields})
 
 
 def test_without_a_terminal_there_is_a_line_a_minute() -> None:
@@ -155,8 +155,8 @@ def test_without_a_terminal_there_is_a_line_a_minute() -> None:
     line = LiveLine(terminal, in_place=False, clock=clock)  # type: ignore[arg-type]
     for second in range(180):
         clock.now = 1000.0 + second
-        line.show("test_a", note(second))
-        line.show("test_b", note(second))
+        line.handle(progress("test_a", second))
+        line.handle(progress("test_b", second))
     written = [text for text in terminal.written if text != "<newline>"]
     assert [text[:40] for text in written] == [
         "soak test_a: 0 ms of 8 h, 8 h left, lap ",
@@ -173,17 +173,17 @@ def test_on_a_terminal_the_line_is_rewritten_and_cleared_for_others() -> None:
     line = LiveLine(terminal, in_place=True, clock=clock)  # type: ignore[arg-type]
     line.clear()
     assert terminal.written == []
-    line.show("test_" + "long" * 40, note())
-    line.show("test_" + "long" * 40, note())
+    line.handle(progress("test_" + "long" * 40))
+    line.handle(progress("test_" + "long" * 40))
     clock.now += 1
-    line.show("test_" + "long" * 40, note())
+    line.handle(progress("test_" + "long" * 40))
     first, *drawn = terminal.written
     assert first == "<newline>"
     assert len(drawn) == 2, "not more often than anybody can read"
     assert all(len(text) == len("<rewrite>") + 99 and text.endswith("…") for text in drawn)
     terminal.written.clear()
-    line.say("SLOW test_b")
-    assert terminal.written == ["<rewrite>", r"'\r'", "<newline>", "SLOW test_b"]
+    line.handle(Slow(test="test_b", text="no progress"))
+    assert terminal.written == ["<rewrite>", r"'\r'", "<newline>", "SLOW test_b: no progress"]
 
 
 def test_several_soaks_take_turns() -> None:
@@ -191,13 +191,13 @@ def test_several_soaks_take_turns() -> None:
     line = LiveLine(terminal, in_place=True, clock=clock)  # type: ignore[arg-type]
     for _ in range(12):
         clock.now += 1
-        line.show("test_a", note())
-        line.show("test_b", note())
+        line.handle(progress("test_a"))
+        line.handle(progress("test_b"))
     drawn = {text[:31] for text in terminal.written[2:]}
     assert drawn == {"<rewrite>[1/2] soak test_a: 60 ", "<rewrite>[2/2] soak test_b: 60 "}
-    line.end("test_a")
+    line.handle(Finished(test="test_a", outcome=Outcome.PASSED))
     clock.now += 1
-    line.show("test_b", note())
+    line.handle(progress("test_b"))
     assert terminal.written[-1].startswith("<rewrite>soak test_b: 60 s of 8 h")
 
 
@@ -214,27 +214,27 @@ def test_twice_quiet_is_quiet(terminal: bool, verbose: int, there: bool, in_plac
 
 
 def test_the_line_says_what_it_knows() -> None:
-    assert progress_line("t", note(0, phase="setup", laps=0)) == "soak t: setting up, then 8 h of laps"
-    state = SoakState(duration=60, verdict="LEAK", growing="open files +1 per lap", memory=2.0**20).to_dict()
-    text = progress_line("t", note(75, soak=state))
+    assert progress_line(progress("t", 0, phase="setup", laps=0)) == "soak t: setting up, then 8 h of laps"
+    state = SoakState(duration=60, verdict="LEAK", growing="open files +1 per lap", memory=2.0**20)
+    text = progress_line(progress("t", 75, soak=state))
     assert text == "soak t: 60 s of 60 s, 0 ms left, lap 70, 1.25/s, 1.0 MiB, LEAK so far: open files +1 per lap"
 
 
 def test_a_soak_that_is_cut_short_is_told_once() -> None:
-    book = SoakBook()
-    book.note("test_done", note())
-    book.note("test_cut", note(seconds=5 * HOUR))
-    done = SoakState(duration=60, seconds=60, laps=9, verdict="clean").to_dict()
-    book.hear(event("sample", "test_cut"))
-    book.hear(event("finished", "test_done", outcome="passed", soak=done))
-    book.hear(event("finished", "test_other", outcome="passed", soak=None))
-    (finished,) = book.cut_short()
-    book.hear(finished)
-    assert book.cut_short() == []
-    assert (finished["test"], finished["outcome"], finished["worker"]) == ("test_cut", "interrupted", "gw1")
-    assert finished["laps"] == 70
-    assert finished["stages"] == ["train"]
-    assert book.lines() == [
+    summary = SoakSummary()
+    summary.handle(progress("test_done"))
+    summary.handle(progress("test_cut", seconds=5 * HOUR))
+    done = SoakState(duration=60, seconds=60, laps=9, verdict="clean")
+    summary.handle(Sample(test="test_cut", values={}))
+    summary.handle(Finished(test="test_done", outcome=Outcome.PASSED, soak=done))
+    summary.handle(Finished(test="test_other", outcome=Outcome.PASSED))
+    (finished,) = summary.cut_short()
+    summary.handle(finished)
+    assert summary.cut_short() == []
+    assert (finished.test, finished.outcome, finished.worker) == ("test_cut", Outcome.INTERRUPTED, "gw1")
+    assert finished.laps == 70
+    assert finished.stages == ["train"]
+    assert summary.lines() == [
         "soak test_done: 60 s of 60 s, 9 laps",
         "soak test_cut: interrupted, clean so far; 5 h of 8 h, 70 laps; memory 512.0 MiB",
     ]

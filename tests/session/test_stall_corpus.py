@@ -235,7 +235,7 @@ BLOCKED_WORDS = {
     "test_silent_server": ["(peer 127.0.0.1:", "served by pid ", "which sleeps"],
     "test_socket_pair_with_a_worker": ["in read on socket:[", "(forked from the test), which sleeps", "Worker stacks:"],
     "test_lock_on_a_file": ["waits for a lock on /", "m.lock, held by pid ", "which sleeps"],
-    "test_named_pipe_that_nobody_writes_to": ["a named pipe, and nobody has opened its other end"],
+    "test_named_pipe_that_nobody_writes_to": ["is blocked opening a FIFO: no process has opened its other end"],
     "test_asyncio_future_never_set": ["waits for input or output on socket:["],
     "test_silent_server_beside_a_ticking_loop": ["MainThread: S, in recvfrom on socket:["],
     "test_pipe_of_a_sleeping_child_beside_a_ticking_loop": ["in read on pipe:[", "(sleep 309), which sleeps"],

@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from pytest_rlstability.evidence.processes import ThreadState, TreeState
-from pytest_rlstability.facts import Killed
-from pytest_rlstability.isolation import stall_watch
-from pytest_rlstability.isolation.stall_watch import StallWatch
+from pytest_rlstability.model.run import Killed
+from pytest_rlstability.osinfo.threads import ThreadState, TreeState
+from pytest_rlstability.session.watchdogs import stall as stall_watch
+from pytest_rlstability.session.watchdogs.stall import StallWatch
 
 ASLEEP = ThreadState(7, 7, "python", "S", 1, 1, call="futex", endless=True)
 AT_A_SOCKET = ThreadState(7, 7, "python", "S", 1, 1, call="recvfrom", descriptor=3)
@@ -37,13 +37,15 @@ def watched(
     }
     for name, fake in fakes.items():
         monkeypatch.setattr(stall_watch, name, fake)
-    slot = SimpleNamespace(phase="call", phase_start=1.0, beats=0, beating=False)
-    slot.expects_alarm = lambda otherwise: alarm
-    process: Any = SimpleNamespace(pid=7, slot=slot, lock_waits={}, daemons=set(), bystanders=set())
+    counters = SimpleNamespace(phase="call", phase_entered=1, beats=0, beating=False)
+    counters.expects_alarm = lambda otherwise: alarm
+    process: Any = SimpleNamespace(
+        pid=7, counters=counters, lock_waits={}, daemon_threads=set(), inherited_threads=set()
+    )
     watch = StallWatch(30.0, Path(), lambda text: None)
     while clock[0] < 100.0 + seconds:
         clock[0] = watch.due
-        killed = watch.look(process)
+        killed = watch.check(process)
         if killed is not None:
             return killed
     return None

@@ -9,7 +9,7 @@ import time
 import psutil
 import pytest
 
-from pytest_rlstability.evidence.native import find_tool
+from pytest_rlstability.osinfo.native_stacks import find_tool
 from pytest_rlstability.steps import StageRecord, Step, read_stages, run_step, runner
 from pytest_rlstability.steps.worker import StepFiles
 

@@ -3,32 +3,28 @@
 from __future__ import annotations
 
 import pytest
+from runs import DONE, make_run
 
-from pytest_rlstability.events import Verdict
-from pytest_rlstability.facts import Exit, Killed, Run
+from pytest_rlstability.model.messages import StageEntered, WorkerDied
+from pytest_rlstability.model.run import Exit, Killed
+from pytest_rlstability.model.verdict import Verdict
 from pytest_rlstability.verdicts import judge
-
-
-def run(**facts: object) -> Run:
-    given = {"nodeid": "test_it.py::test_it", "backend": "zygote", "seed": 1, "pid": 10, "started": 0.0}
-    return Run(**{**given, "phase": "call", **facts})  # type: ignore[arg-type]
-
 
 PASSED = [{"when": when, "outcome": "passed", "longrepr": None} for when in ("setup", "call", "teardown")]
 FAILED = [{"when": "call", "outcome": "failed", "longrepr": "EOFError"}]
-WORKER = {"name": "env-2", "pid": 11, "signal": "SIGSEGV", "stack": ""}
+WORKER = {11: WorkerDied("env-2", 11, "SIGSEGV", "")}
 
 
 @pytest.mark.parametrize(
     "fine",
     [
-        run(reports=PASSED, done=True, clean=True, exit=Exit(0)),
-        run(reports=PASSED, done=True, shared=True),
-        run(reports=FAILED, done=True, clean=True, exit=Exit(0)),
-        run(reports=PASSED, done=True, clean=True, exit=Exit(0), dead_workers=[WORKER]),
-        run(reports=PASSED, done=True, clean=True, exit=Exit(0, leftovers=["sleep"])),
-        run(reports=[{**FAILED[0], "rl_stability": {"verdict": {}}}], done=True, clean=True, exit=Exit(0),
-            dead_workers=[WORKER]),
+        make_run(reports=PASSED, done=DONE, clean_exit=True, exit=Exit(0)),
+        make_run(reports=PASSED, done=DONE, stays=True),
+        make_run(reports=FAILED, done=DONE, clean_exit=True, exit=Exit(0)),
+        make_run(reports=PASSED, done=DONE, clean_exit=True, exit=Exit(0), dead_workers=WORKER),
+        make_run(reports=PASSED, done=DONE, clean_exit=True, exit=Exit(0, strays=("sleep",))),
+        make_run(reports=[{**FAILED[0], "rl_stability": {"verdict": {}}}], done=DONE, clean_exit=True, exit=Exit(0),
+            dead_workers=WORKER),
     ],
 )  # fmt: skip
 def test_the_tests_own_outcome_stands(fine):
@@ -42,11 +38,11 @@ def test_the_tests_own_outcome_stands(fine):
         ({"exit": Exit(-9)}, "SIGKILL in call"),
         ({"exit": Exit(-9), "killed_by_kernel": True}, "killed for memory by the kernel (SIGKILL) in call"),
         ({"exit": Exit(0)}, "ended itself with exit code 0 in call"),
-        ({"exit": Exit(0), "done": True}, "ended itself with exit code 0 in call"),
-        ({"exit": Exit(3), "done": True, "clean": True, "phase": "exit"}, "exit code 3 at exit"),
-        ({"exit": Exit(-6), "done": True, "clean": True, "phase": "exit"}, "SIGABRT at exit"),
+        ({"exit": Exit(0), "done": DONE}, "ended itself with exit code 0 in call"),
+        ({"exit": Exit(3), "done": DONE, "clean_exit": True, "phase": "exit"}, "exit code 3 at exit"),
+        ({"exit": Exit(-6), "done": DONE, "clean_exit": True, "phase": "exit"}, "SIGABRT at exit"),
         ({"exit": Exit(-62)}, "signal 62 in call"),
-        ({"exit": Exit(None)}, "lost with the process that started it in call"),
+        ({"exit": Exit(None)}, "exit status unknown: its parent died in call"),
         ({"exit": Exit(-11), "phase": "start"}, "SIGSEGV before set-up"),
         ({"exit": Exit(-11), "lap": 7}, "SIGSEGV in call, lap 7"),
         ({"exit": Exit(-11), "stages_open": ("train", "step")}, "SIGSEGV in call, stage 'step'"),
@@ -55,31 +51,33 @@ def test_the_tests_own_outcome_stands(fine):
     ],
 )
 def test_every_other_end_is_a_crash(facts, headline):
-    verdict = judge(run(**facts))
+    verdict = judge(make_run(**facts))
     assert verdict is not None
     assert (verdict.word, verdict.headline) == ("CRASH", headline)
     assert verdict.facts["phase"] == facts.get("phase", "call")
 
 
 def test_a_failed_test_with_a_dead_worker_is_a_crash():
-    verdict = judge(run(reports=FAILED, done=True, clean=True, exit=Exit(0), dead_workers=[WORKER, WORKER]))
+    verdict = judge(
+        make_run(reports=FAILED, done=DONE, clean_exit=True, exit=Exit(0), dead_workers={**WORKER, 12: WORKER[11]})
+    )
     assert verdict is not None
     assert verdict.headline == "worker process env-2 (pid 11) died by SIGSEGV in call, and 1 more"
 
 
 def test_a_memory_error_is_the_caps_only_under_a_cap():
     failed = [{"when": "call", "outcome": "failed", "longrepr": "MemoryError"}]
-    facts = {"reports": failed, "done": True, "clean": True, "exit": Exit(0)}
-    assert judge(run(**facts)) is None
-    verdict = judge(run(**facts, memory_limit=2**30))
+    facts = {"reports": failed, "done": DONE, "clean_exit": True, "exit": Exit(0)}
+    assert judge(make_run(**facts)) is None
+    verdict = judge(make_run(**facts, memory_limit=2**30))
     assert verdict is not None
     assert verdict.headline == "out of memory in call: the limit is 1.0 GiB"
 
 
 def test_stages_are_listed_in_order():
-    crashed = run(exit=Exit(-11))
+    crashed = make_run(exit=Exit(-11))
     for path in (["data"], [], ["model"], ["model", "policy"]):
-        crashed.hear({"kind": "stage", "path": path})
+        crashed.seen.handle(StageEntered(tuple(path)))
     verdict = judge(crashed)
     assert verdict is not None
     assert "  done     data\n  died in  model > policy" in verdict.text()

@@ -132,7 +132,7 @@ def _autoregressive(memory: float, seed: int) -> Course:
 
 @pytest.mark.parametrize("memory", [0.0, 0.9, 0.99, 1.0])
 def test_noise_is_not_a_leak(memory: float) -> None:
-    """From white noise to a random walk: 60 seeds each, not one accusation."""
+    """From white noise to a random walk: 60 seeds each, and no leak found."""
     states = [watch(_autoregressive(memory, seed)).state for seed in range(60)]
     assert "leak" not in states
 
@@ -143,7 +143,7 @@ def test_spikes_are_not_a_leak(seed: int) -> None:
     assert watch(lambda lap: 1e7 if random.random() < 0.05 else 1e6).state == "clean"
 
 
-def test_a_counter_convicts_within_tens_of_laps() -> None:
+def test_a_counter_is_a_leak_within_tens_of_laps() -> None:
     found = watch(lambda lap: 10 + lap, COUNTER, laps=100_000, every=4)
     assert found.state == "leak"
     assert found.laps < 400
@@ -167,7 +167,7 @@ def test_few_laps_are_undecided_and_say_how_many_would_decide() -> None:
     assert "3 laps" in found.reason
 
 
-def test_steady_growth_is_not_convicted_before_it_has_been_watched() -> None:
+def test_steady_growth_is_not_a_leak_before_it_has_been_watched() -> None:
     laps = list(range(0, 400, 4))
     found = judge(laps, [1000 * lap for lap in laps], MEMORY, Evidence(400, 0.1, 30))
     assert (found.state, found.settled) == ("undecided", False)
@@ -178,7 +178,7 @@ def test_a_slow_lap_leaks_in_a_few_dozen() -> None:
     assert watch(lambda lap: 5000 * lap, laps=40, every=1, cost=0.75).state == "leak"
 
 
-def test_a_rise_that_reaches_its_ceiling_is_convicted_at_once() -> None:
+def test_a_rise_that_reaches_its_ceiling_is_a_leak_at_once() -> None:
     rule = Rule(smallest=4096, resolution=24, ceiling=1e6)
     laps = list(range(0, 100, 2))
     assert judge(laps, [20_000 * lap for lap in laps], rule, Evidence(98, 0.01, 30)).state == "leak"

@@ -73,7 +73,7 @@ def test_growth_must_be_even(low: float, state: str) -> None:
     assert drawn([high, low] * 6).state == state
 
 
-def test_growth_below_the_smallest_is_no_leak() -> None:
+def test_growth_below_the_smallest_is_not_a_leak() -> None:
     assert drawn([9.2] * 12).state == "leak"
     assert drawn([8.9] * 12).state != "leak"
 
@@ -97,7 +97,7 @@ def test_growth_up_to_the_limit_is_clean(limit: float, state: str) -> None:
         (12_100, 1.4, "undecided"),
     ],
 )
-def test_steady_growth_is_convicted_when_a_buffer_would_be_full(laps: int, seconds: float, state: str) -> None:
+def test_steady_growth_is_a_leak_when_a_buffer_would_be_full(laps: int, seconds: float, state: str) -> None:
     found = line(5.0, Evidence(laps, seconds, budget=20.0))
     assert found.state == state
     assert found.settled is (state == "leak")
@@ -118,7 +118,7 @@ def test_steady_growth_is_convicted_when_a_buffer_would_be_full(laps: int, secon
     ],
     ids=["enough laps", "not twice the smallest", "few laps", "time", "no time yet", "over the ceiling"],
 )
-def test_what_has_no_noise_is_convicted_sooner(laps: int, spent: float, growth: float, state: str) -> None:
+def test_what_has_no_noise_is_a_leak_sooner(laps: int, spent: float, growth: float, state: str) -> None:
     found = line(growth * 12 / 11 / laps, Evidence(laps, spent * 20, budget=20.0), EXACT)
     assert found.state == state
 

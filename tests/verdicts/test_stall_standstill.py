@@ -1,4 +1,4 @@
-"""What counts as progress, told from looks at threads that never ran."""
+"""What counts as progress, from made-up looks at threads."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from pytest_rlstability.evidence.processes import ThreadState, TreeState
+from pytest_rlstability.osinfo.threads import ThreadState, TreeState
 from pytest_rlstability.verdicts.stall import classify, is_deadlock, telling_native
 from pytest_rlstability.verdicts.standstill import Look, Standstill
 
@@ -51,7 +51,7 @@ def test_activity_anywhere_is_progress(moving) -> None:
     assert state.still == 0
 
 
-def test_activity_is_no_progress_for_a_beating_test() -> None:
+def test_activity_is_not_progress_for_a_test_with_heartbeats() -> None:
     state = Standstill(after=3.0)
     for number in range(7):
         state.note(look(replace(MAIN, ticks=number), beating=True))

@@ -1,4 +1,4 @@
-"""What a lock is called: the name its maker assigned it to, read from the source."""
+"""The name of a lock: what it was assigned to in the source."""
 
 from __future__ import annotations
 
@@ -7,31 +7,24 @@ import dis
 import itertools
 import linecache
 import os
-import sysconfig
 from collections.abc import Iterator
-from functools import lru_cache
+from contextlib import suppress
 from types import CodeType, FrameType
 
-_STANDARD_LIBRARY = os.path.realpath(sysconfig.get_path("stdlib")) + os.sep
-_SITE_PACKAGES = tuple(os.sep + name + os.sep for name in ("site-packages", "dist-packages"))
-_OURS = os.path.dirname(os.path.abspath(__file__)) + os.sep
+from pytest_rlstability.model.user_code import Origin, origin
+
+_WRAPPERS = os.path.dirname(os.path.abspath(__file__)) + os.sep
 _LONGEST_STATEMENT = 12
 
 
-@lru_cache(maxsize=4096)
-def is_machinery(path: str) -> bool:
-    """Whether a file is the standard library's or ours: not where a person would look for a lock."""
-    if path.startswith((_OURS, "<frozen")):
-        return True
-    return os.path.realpath(path).startswith(_STANDARD_LIBRARY) and not any(part in path for part in _SITE_PACKAGES)
-
-
 def users_frame(frame: FrameType | None) -> tuple[FrameType, FrameType | None]:
-    """The innermost frame, from *frame* outwards, that a person wrote, and the one it called."""
+    """The innermost frame, from *frame* outwards, that is neither the standard library's nor of ``child.locks``, and
+    the frame it called. Unlike ``model.user_code.users_frame`` it stops at code of the kits: they make locks too."""
     assert frame is not None
     innermost, inner = frame, None
     while frame is not None:
-        if not is_machinery(frame.f_code.co_filename):
+        path = frame.f_code.co_filename
+        if origin(path) is not Origin.STANDARD_LIBRARY and not path.startswith(_WRAPPERS):
             return frame, inner
         frame, inner = frame.f_back, frame
     return innermost, None
@@ -52,8 +45,8 @@ def line_at(code: CodeType, instruction: int) -> int:
 
 
 def is_with(code: CodeType, instruction: int) -> bool:
-    """Whether the instruction is the beginning of a ``with``."""
-    return dis.opname[code.co_code[instruction]] in ("BEFORE_WITH", "SETUP_WITH")
+    """Whether the instruction begins a ``with``."""
+    return dis.opname[code.co_code[instruction]] == "BEFORE_WITH"
 
 
 def place_text(code: CodeType, instruction: int) -> str:
@@ -62,14 +55,13 @@ def place_text(code: CodeType, instruction: int) -> str:
 
 
 def assigned_name(code: CodeType, instruction: int) -> str:
-    """The name that the call at an instruction is assigned to, ``""`` when it is not.
+    """The name that the call at an instruction is assigned to; empty when there is none.
 
     ``self.frame_lock = Lock()`` gives ``frame_lock``, ``a, b = Lock(), Lock()`` each its own,
     ``locks["frame"] = Lock()`` and ``{"frame": Lock()}`` ``frame``, ``locks = [Lock() for _ in range(4)]`` ``locks``.
     """
-    line = line_at(code, instruction)
-    column = _column(code, instruction)
-    # Upwards, because the call may stand on a later line of its statement.
+    line, column = line_at(code, instruction), _column(code, instruction)
+    # Upwards, because the statement may begin on an earlier line than the call.
     for first in range(line, max(0, line - _LONGEST_STATEMENT), -1):
         for statement in _statements(code.co_filename, first, line):
             for call in _calls(statement, line - first + 1, column):
@@ -85,39 +77,30 @@ def _calls(statement: ast.stmt, line: int, column: int | None) -> Iterator[ast.C
 
 
 def _statements(path: str, first: int, line: int) -> list[ast.stmt]:
-    """The statements from line *first* to *line*, and as far beyond as it takes to complete them."""
+    """The statements from line *first* to *line*, with the later lines that complete them."""
     text = linecache.getline(path, first)
     indent = len(text) - len(text.lstrip())
     block = text[indent:] + "".join(linecache.getline(path, number) for number in range(first + 1, line + 1))
     for number in range(line + 1, line + _LONGEST_STATEMENT):
-        if statements := _parse(block):
-            for statement in statements:
-                _shift(statement, indent)
-            return statements
+        with suppress(SyntaxError, ValueError):
+            module = ast.parse(block)
+            if module.body:
+                _shift(module, indent)
+                return module.body
         block += linecache.getline(path, number)
     return []
 
 
-def _parse(block: str) -> list[ast.stmt]:
-    try:
-        return ast.parse(block).body
-    except (SyntaxError, ValueError):
-        return []
-
-
-def _shift(statement: ast.stmt, indent: int) -> None:
-    """Give the nodes of the first line, whose indent was cut off, the columns they have in the file."""
-    for node in ast.walk(statement):
+def _shift(module: ast.Module, indent: int) -> None:
+    """Correct the columns of the first line's nodes: its indent was cut off."""
+    for node in ast.walk(module):
         if getattr(node, "lineno", 0) == 1:
             node.col_offset += indent  # type: ignore[attr-defined]
 
 
 def _column(code: CodeType, instruction: int) -> int | None:
-    """The column of an instruction; Python 3.10 knows none."""
-    if not hasattr(code, "co_positions"):
-        return None
-    positions = next(itertools.islice(code.co_positions(), instruction // 2, None), None)
-    return None if positions is None else positions[2]
+    """The column of an instruction; None in code that was compiled without it."""
+    return next(itertools.islice(code.co_positions(), instruction // 2, None))[2]
 
 
 def _name_for(statement: ast.stmt, call: ast.Call) -> str:
@@ -130,8 +113,7 @@ def _name_for(statement: ast.stmt, call: ast.Call) -> str:
         return _target_name(statement.target)
     if not isinstance(statement, ast.Assign):
         return ""
-    target = statement.targets[-1]
-    value = statement.value
+    target, value = statement.targets[-1], statement.value
     if isinstance(target, (ast.Tuple, ast.List)) and isinstance(value, (ast.Tuple, ast.List)):
         for one_target, one_value in zip(target.elts, value.elts, strict=False):
             if any(node is call for node in ast.walk(one_value)):

@@ -1,4 +1,4 @@
-"""In which order locks are taken, and whether two threads could lock each other out by it."""
+"""In which order locks are taken, and whether these orders can deadlock."""
 
 from __future__ import annotations
 
@@ -8,25 +8,27 @@ from dataclasses import dataclass
 from types import CodeType
 from typing import TYPE_CHECKING
 
-from pytest_rlstability.locks.names import place_text
+from pytest_rlstability.child.locks.names import place_text
 
 if TYPE_CHECKING:
-    from pytest_rlstability.locks.book import LockRecord
+    from pytest_rlstability.child.locks.registry import LockRecord
 
 _LONGEST_CYCLE = 8
 
 
 class Edge:
-    """One lock was taken while another was held: by whom, where, and under which further locks every time."""
+    """One lock was taken while another was held: by whom and where. *gates* are the other locks held every time."""
 
     __slots__ = ("first", "gates", "second", "second_lock", "thread")
 
-    def __init__(self, first: LockRecord, second: LockRecord, site: tuple[CodeType, int], thread: str) -> None:
+    def __init__(
+        self, first: LockRecord, second: LockRecord, site: tuple[CodeType, int], thread: str, gates: frozenset[int]
+    ) -> None:
         self.first = f"{first.label} ({first.taken_at})"
         self.second = f"{second.label} ({place_text(*site)})"
         self.second_lock = weakref.ref(second)
         self.thread = thread
-        self.gates: frozenset[int] = frozenset()
+        self.gates = gates
 
     def __str__(self) -> str:
         return f"thread {self.thread} takes {self.first}, then {self.second}"
@@ -34,7 +36,7 @@ class Edge:
 
 @dataclass(frozen=True)
 class Inversion:
-    """A cycle of orders: each thread may hold what the next one waits for."""
+    """A cycle of orders: each thread may hold the lock that the next one waits for."""
 
     edges: tuple[str, ...]
 
@@ -47,7 +49,7 @@ class Inversion:
 
 
 def is_known(held: Sequence[LockRecord], lock: LockRecord) -> bool:
-    """Whether there is nothing new in *lock* being taken on top of *held*: the quick answer to nearly all."""
+    """Whether it is already noted that *lock* is taken on top of *held*: a quick answer for nearly all cases."""
     if len(held) != 1:
         return False
     edge = held[0].followers.get(lock.serial)
@@ -57,14 +59,13 @@ def is_known(held: Sequence[LockRecord], lock: LockRecord) -> bool:
 def note_order(
     held: Sequence[LockRecord], lock: LockRecord, site: tuple[CodeType, int], thread: str
 ) -> Iterator[Inversion]:
-    """Note that *lock* was taken at *site* on top of *held*; gives the inversions that this makes."""
+    """Note that *lock* was taken at *site* on top of *held*; yields the inversions that result."""
     serials = frozenset(other.serial for other in held)
     for other in held:
         gates = serials - {other.serial}
         edge = other.followers.get(lock.serial)
         if edge is None:
-            edge = other.followers[lock.serial] = Edge(other, lock, site, thread)
-            edge.gates = gates
+            edge = other.followers[lock.serial] = Edge(other, lock, site, thread, gates)
         elif edge.gates <= gates:
             continue
         else:
@@ -77,7 +78,7 @@ def note_order(
 def _way_back(lock: LockRecord, target: LockRecord, way: list[Edge]) -> list[Edge] | None:
     """Edges that lead from *lock* to *target*, on top of *way*.
 
-    Two orders that are only ever used under one and the same further lock, a gate, cannot meet.
+    Two orders that share a gate, a further lock held every time, cannot meet.
     """
     if len(way) >= _LONGEST_CYCLE:
         return None

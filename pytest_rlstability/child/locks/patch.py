@@ -1,4 +1,4 @@
-"""Puts the tracked locks in the place of ``threading``'s and ``multiprocessing``'s, and everything back."""
+"""Replaces the locks of ``threading`` and ``multiprocessing`` by tracked ones, and restores them."""
 
 from __future__ import annotations
 
@@ -6,9 +6,10 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
-from pytest_rlstability.locks.book import Book, book
-from pytest_rlstability.locks.tracked import TrackedCondition, TrackedLock, TrackedRLock, join_noting
+from pytest_rlstability.child.locks.registry import Registry, registry
+from pytest_rlstability.child.locks.tracked import TrackedCondition, TrackedLock, TrackedRLock, join_noting
 
+_users: set[str] = set()
 _undo: list[Callable[[], None]] = []
 
 
@@ -18,25 +19,27 @@ def _replace(owner: Any, name: str, value: Any) -> None:
     _undo.append(lambda: setattr(owner, name, original))
 
 
-def install() -> Book:
-    """From here on, new locks are tracked. A second call before ``uninstall`` changes nothing.
+def install(user: str) -> Registry:
+    """Track new locks until every *user* has called ``uninstall``.
 
-    Events, semaphores, barriers and queues are made of locks and conditions, and tracked by them.
+    Events, semaphores, barriers and queues are made of locks and conditions, and so are tracked too.
     """
+    _users.add(user)
     if _undo:
-        return book
-    book.clear()
+        return registry
+    registry.clear()
     _replace(threading, "Lock", TrackedLock)
     _replace(threading, "RLock", TrackedRLock)
     _replace(threading, "Condition", TrackedCondition)
     _replace(threading.Thread, "join", join_noting(threading.Thread.join))
-    from pytest_rlstability.locks import semaphores
+    from pytest_rlstability.child.locks import semaphores
 
     semaphores.track(_replace)
-    return book
+    return registry
 
 
-def uninstall() -> None:
-    """Give back everything that ``install`` took. Locks made in between go on working."""
-    while _undo:
+def uninstall(user: str) -> None:
+    """Stop tracking for *user*. Locks that were made meanwhile continue to work."""
+    _users.discard(user)
+    while _undo and not _users:
         _undo.pop()()

@@ -1,8 +1,8 @@
 """What is known of every lock and every thread that takes one.
 
-``Threads.me`` is the calling thread's record; a ``LockRecord`` says who took its lock last, and where. Both are
-plain stores on the way of an uncontended lock; everything else here runs when a thread has to wait, when it takes a
-second lock on top of a first, or when somebody asks.
+``Threads.me`` is the calling thread's record; a ``LockRecord`` has the thread that took its lock last, and where. An
+uncontended lock costs only assignments to both. The rest runs when a thread has to wait, when it takes a second lock
+while it holds one, or when a test asks.
 """
 
 from __future__ import annotations
@@ -11,28 +11,28 @@ import itertools
 import threading
 import weakref
 from _thread import get_ident, get_native_id
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from types import CodeType, FrameType
 from typing import Any
 
-from pytest_rlstability.locks.names import assigned_name, is_with, place_text, site_of
-from pytest_rlstability.locks.order import Edge, Inversion, is_known, note_order
-from pytest_rlstability.locks.waits import Waits
+from pytest_rlstability.child.locks.names import assigned_name, is_with, place_text, site_of
+from pytest_rlstability.child.locks.order import Edge, Inversion, is_known, note_order
+from pytest_rlstability.child.locks.waits import Waits
+from pytest_rlstability.compat.cpython import running_thread
+from pytest_rlstability.model.messages import LockTaken, LockWait, LockWaitEnded, Message
 
-Say = Callable[[str, Mapping[str, object]], None]
 Site = tuple[CodeType, int]
 
 _PARTS = {"not_empty": " for an item", "not_full": " for room", "all_tasks_done": " for its tasks"}
-"""Of a queue: the conditions it is made of, as what one waits for."""
-
+"""The conditions of a queue, and what a thread waits for in each."""
 _OWNED = ("RLock", "Thread.join")
-"""Kinds that end only by their owner's own doing."""
+"""Kinds that only their owner can release."""
 _serials = itertools.count(1)
 
 
 class Place:
-    """A line that makes locks: they share a name and statistics, so that a thousand short-lived ones cost no more."""
+    """A line that makes locks. They share a name and statistics, so that many short-lived ones need no more memory."""
 
     __slots__ = ("_name", "_number", "kind", "part", "site", "waits", "worst")
 
@@ -47,7 +47,7 @@ class Place:
 
     @property
     def name(self) -> str:
-        """What the lock was assigned to; its kind and line when it was not."""
+        """What the lock was assigned to, else its kind and line."""
         if self._name is None:
             self._name = assigned_name(*self.site) or f"{self.kind} of {self.text}"
         return self._name
@@ -62,7 +62,7 @@ class Place:
 
 
 class LockRecord:
-    """One lock. ``owner``, ``code`` and ``at`` are of the last to take it, and mean nothing once it is free."""
+    """One lock. ``owner``, ``code`` and ``at`` say who took it last and where; they mean nothing once it is free."""
 
     __slots__ = (
         "__weakref__", "again", "at", "code", "followers", "here", "known_on", "mine", "number", "owner", "place",
@@ -77,8 +77,7 @@ class LockRecord:
         again: Callable[[], bool] = bool,
         here: Callable[[], bool] | None = None,
     ) -> None:
-        """*mine* says whether the calling thread holds it, *again* whether more than once, *here* whether this
-        process does."""
+        """*mine*: does the calling thread hold it? *again*: more than once? *here*: does this process hold it?"""
         self.owner: ThreadRecord | None = None
         self.code: CodeType | None = None
         self.at = 0
@@ -91,7 +90,7 @@ class LockRecord:
         self.followers: dict[int, Edge] = {}
         self.known_on = 0
         """The serial of a lock that this one is known to be taken on top of."""
-        self.wrapper: Callable[[], Any] = _nobody
+        self.wrapper: Callable[[], Any] = lambda: None
 
     @property
     def label(self) -> str:
@@ -102,27 +101,23 @@ class LockRecord:
 
     @property
     def holder(self) -> ThreadRecord | None:
-        """Who holds the lock, given that somebody does; None for a thread of another process."""
+        """Who holds the lock, if it is held; None for a thread of another process."""
         return self.owner if self.here is None or self.here() else None
 
     @property
     def is_bound(self) -> bool:
-        """Whether nobody but its owner will let it go: it was taken by a ``with``, or is an RLock. A plain lock that
-        was taken by hand may be a gate, which others open."""
+        """Whether only its owner will release it: it was taken by a ``with``, or is an RLock. Another thread may
+        release a plain lock that was taken with ``acquire()``."""
         return self.place.kind in _OWNED or (self.code is not None and is_with(self.code, self.at))
 
     @property
     def taken_at(self) -> str:
-        """The line that took it last, again and again in a re-entrant one."""
+        """The line that took it last."""
         return "" if self.code is None else place_text(self.code, self.at)
 
 
-def _nobody() -> None:
-    return None
-
-
 class ThreadEnd(LockRecord):
-    """The end of a thread that another one joins: held, as it were, by the thread itself."""
+    """The end of a thread that another one joins: a lock held by the thread itself."""
 
     __slots__ = ("_thread",)
 
@@ -150,19 +145,19 @@ class ThreadRecord:
     @property
     def name(self) -> str:
         """Its name now, or the last one known."""
-        thread = threading._active.get(self.ident)  # type: ignore[attr-defined]
+        thread = running_thread(self.ident)
         if thread is not None:
             self._name = thread.name
         return self._name
 
     def holding(self) -> list[LockRecord]:
-        """What this thread, which must be the caller, holds now: a release leaves no note, so ask each lock."""
+        """What this thread, which must be the caller, holds now. A release is not recorded, so each lock is asked."""
         return [lock for lock in self.held if lock.owner is self and lock.mine()]
 
 
 @dataclass(frozen=True)
 class Waiting:
-    """A thread waits for a lock since then."""
+    """Which lock a thread waits for, where, and since when."""
 
     lock: LockRecord
     site: Site
@@ -174,19 +169,24 @@ class Threads(threading.local):
 
     def __init__(self) -> None:
         self.me = ThreadRecord()
-        book.threads.add(self.me)
+        registry.threads.add(self.me)
+
+
+def _discard(message: Message) -> None:
+    """The default of ``Registry.send``: no supervisor listens."""
 
 
 @dataclass
-class Book:
-    """Everything noted since ``rl_locks`` began."""
+class Registry:
+    """Everything known since tracking began."""
 
-    say: Say = lambda kind, record: None
+    send: Callable[[Message], None] = _discard
     places: dict[tuple[str, str, CodeType, int], Place] = field(default_factory=dict)
     inversions: dict[frozenset[str], Inversion] = field(default_factory=dict)
     threads: weakref.WeakSet[ThreadRecord] = field(default_factory=weakref.WeakSet)
 
     def clear(self) -> None:
+        self.send = _discard
         self.places.clear()
         self.inversions.clear()
 
@@ -197,8 +197,8 @@ class Book:
         return self.places[key]
 
     def taken(self, me: ThreadRecord, lock: LockRecord, frame: FrameType, ordered: bool) -> None:
-        """*me* took *lock*, after another one than last time. A lock that was only tried for, or for a limited
-        time, cannot be what a deadlock hangs on: it does not count as *ordered* after those held."""
+        """*me* took *lock*, which is not the one it took last. A lock that was taken without waiting or with a time
+        limit cannot be part of a deadlock: it is not *ordered* after those held."""
         held = me.held
         while held:
             top = held[-1]
@@ -213,7 +213,7 @@ class Book:
     def _taken_on(
         self, held: list[LockRecord], me: ThreadRecord, lock: LockRecord, frame: FrameType, ordered: bool
     ) -> None:
-        """Note in which order *lock* was taken, unless that is known; *held* loses what is held no longer."""
+        """Note in which order *lock* was taken, unless that is known; remove from *held* what is not held any more."""
         held[:] = [other for other in held if other is not lock and other.owner is me and other.mine()]
         if ordered and not is_known(held, lock) and not lock.again():
             for inversion in note_order(held, lock, site_of(frame), me.name):
@@ -221,39 +221,37 @@ class Book:
         if is_known(held, lock):
             lock.known_on = held[0].serial
 
-    def tell_wait(
+    def report_wait(
         self, me: ThreadRecord, lock: LockRecord, site: Site, *, endless: bool, on: ThreadRecord | None
     ) -> None:
         """*me* has waited for a while, and is about to block."""
-        self.say(
-            "lock",
-            {
-                "event": "waits",
-                "thread": me.ident,
-                "native": get_native_id(),
-                "name": me.name,
-                "lock": lock.serial,
-                "what": lock.label,
-                "site": place_text(*site),
-                "endless": endless,
-                "holds": [[held.label, held.taken_at] for held in me.holding()],
+        self.send(
+            LockWait(
+                thread=me.ident,
+                native=get_native_id(),
+                name=me.name,
+                lock=lock.serial,
+                what=lock.label,
+                site=place_text(*site),
+                endless=endless,
+                holds=[(held.label, held.taken_at) for held in me.holding()],
                 **self._owner(lock, on),
-            },
+            )
         )
 
-    def tell_owner(self, lock: LockRecord) -> None:
-        """*lock*, which others have waited for long, was taken by yet another thread."""
-        self.say("lock", {"event": "taken", "lock": lock.serial, **self._owner(lock, lock.holder)})
+    def report_owner(self, lock: LockRecord) -> None:
+        """Another thread took *lock*, for which others have waited long."""
+        self.send(LockTaken(lock.serial, **self._owner(lock, lock.holder)))
 
-    def tell_done(self, me: ThreadRecord) -> None:
-        self.say("lock", {"event": "done", "thread": me.ident})
+    def report_wait_end(self, me: ThreadRecord) -> None:
+        self.send(LockWaitEnded(me.ident))
 
-    def _owner(self, lock: LockRecord, owner: ThreadRecord | None) -> dict[str, object]:
+    def _owner(self, lock: LockRecord, owner: ThreadRecord | None) -> dict[str, Any]:
         if owner is None:
-            return {"owner": None, "owner_name": "", "owner_site": "", "bound": False}
+            return {}
         return {"owner": owner.ident, "owner_name": owner.name, "owner_site": lock.taken_at, "bound": lock.is_bound}
 
 
-book = Book()
+registry = Registry()
 threads = Threads()
-taken = book.taken
+taken = registry.taken

@@ -1,4 +1,4 @@
-"""``multiprocessing``'s locks: semaphores of the kernel that several processes may hold."""
+"""``multiprocessing``'s locks: semaphores of the kernel, which several processes share."""
 
 from __future__ import annotations
 
@@ -7,17 +7,18 @@ from collections.abc import Callable
 from operator import attrgetter
 from typing import Any
 
-from pytest_rlstability.locks.book import LockRecord, taken, threads
-from pytest_rlstability.locks.names import site_of
-from pytest_rlstability.locks.tracked import Acquire, contend, make_record, wait_for
+from pytest_rlstability.child.locks.names import site_of
+from pytest_rlstability.child.locks.registry import LockRecord, taken, threads
+from pytest_rlstability.child.locks.tracked import Acquire, contend, make_record, wait_for
+from pytest_rlstability.compat.cpython import Semaphore
 
 _getframe = sys._getframe
 
 
 def track(replace: Callable[[Any, str, Any], None]) -> None:
-    """Have every ``multiprocessing`` lock and semaphore made from here on tracked in this process.
+    """Track every ``multiprocessing`` lock and semaphore that this process makes from now on.
 
-    A copy of it in another process is that process's own affair: from here, such a holder is nobody's thread.
+    Copies in other processes are not tracked.
     """
     try:
         from multiprocessing import synchronize
@@ -30,24 +31,23 @@ def track(replace: Callable[[Any, str, Any], None]) -> None:
         _follow(semaphore, recursive=isinstance(semaphore, synchronize.RLock))
 
     replace(synchronize.SemLock, "__init__", made)
-    # ``with`` looks it up on the type, and gets the function of the one lock.
+    # ``with`` looks ``__enter__`` up on the type; the property returns the one lock's function.
     replace(synchronize.SemLock, "__enter__", property(attrgetter("acquire")))
 
 
 def _follow(semaphore: Any, *, recursive: bool) -> None:
-    inner = semaphore._semlock
-    again = (lambda: bool(inner._count() > 1)) if recursive else bool
-    record = make_record(type(semaphore).__name__, inner._is_mine, again=again, here=lambda: bool(inner._count()))
+    inner = Semaphore(semaphore)
+    again = (lambda: inner.count() > 1) if recursive else bool
+    record = make_record(type(semaphore).__name__, inner.is_mine, again=again, here=lambda: bool(inner.count()))
 
     def waited(blocking: bool, timeout: float) -> bool:
         return bool(inner.acquire(blocking, None if timeout < 0 else timeout))
 
-    single = inner.maxvalue == 1
-    semaphore.acquire = (_single if single else _counting)(record, inner.acquire, waited)
+    semaphore.acquire = (_single if inner.largest == 1 else _counting)(record, inner.acquire, waited)
 
 
 def _single(lock: LockRecord, bare: Any, waited: Acquire) -> Callable[..., bool]:
-    """``acquire`` of a lock, under the names that multiprocessing gives its arguments."""
+    """``acquire`` of a lock, with the argument names of multiprocessing."""
 
     def acquire(block: bool = True, timeout: float | None = None) -> bool:
         frame = _getframe(1)
@@ -65,7 +65,7 @@ def _single(lock: LockRecord, bare: Any, waited: Acquire) -> Callable[..., bool]
 
 
 def _counting(record: LockRecord, bare: Any, waited: Acquire) -> Callable[..., bool]:
-    """``acquire`` of a semaphore that many may hold: it has no one owner, and no place in the order of locks."""
+    """``acquire`` of a semaphore that many may hold: it has no single owner and is not part of the lock order."""
 
     def acquire(block: bool = True, timeout: float | None = None) -> bool:
         if bare(False):

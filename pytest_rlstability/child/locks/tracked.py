@@ -1,9 +1,9 @@
-"""The locks that stand in for ``threading``'s and ``multiprocessing``'s.
+"""The locks that replace those of ``threading`` and ``multiprocessing``.
 
-Speed decides their shape. ``with lock:`` looks ``__enter__`` and ``__exit__`` up on the type, and finds slots there,
-which hold functions of the one lock: ``__exit__`` and ``release`` are the bare lock's own, written in C, and
-``__enter__`` is a small closure that tries the bare lock and notes who took it where. The closures know the lock's
-record but not the lock, so that a lock goes when its last reference does.
+They are made for speed. ``with lock:`` looks ``__enter__`` and ``__exit__`` up on the type and finds slots there, which
+hold functions of the one lock. ``__exit__`` and ``release`` are the bare lock's own, written in C. ``__enter__`` is a
+small closure that tries the bare lock and notes who took it where. The closures refer to the lock's record and not to
+the lock, so that a lock is freed with its last reference.
 """
 
 from __future__ import annotations
@@ -18,20 +18,30 @@ from time import perf_counter
 from types import FrameType
 from typing import Any
 
-from pytest_rlstability.locks.book import LockRecord, Site, ThreadEnd, ThreadRecord, Waiting, book, taken, threads
-from pytest_rlstability.locks.names import assigned_name, place_text, site_of, users_frame
+from pytest_rlstability.child.locks.names import assigned_name, place_text, site_of, users_frame
+from pytest_rlstability.child.locks.registry import (
+    LockRecord,
+    Site,
+    ThreadEnd,
+    ThreadRecord,
+    Waiting,
+    registry,
+    taken,
+    threads,
+)
+from pytest_rlstability.compat.cpython import BlockingCondition, free_after_fork, is_held_again, ownership, release_all
 
 _NOTICE = 0.2
-"""Seconds of waiting after which the supervisor is told: a wait that never ends must be known before it blocks."""
+"""Seconds of waiting after which the wait is reported, so that one without end is known before it blocks."""
 
 _getframe = sys._getframe
 Acquire = Callable[[bool, float], bool]
 
 
 def make_record(kind: str, mine: Callable[[], bool], **more: Callable[[], bool]) -> LockRecord:
-    """A record for a lock that is being made: what made it, and on which line of the user's.
+    """A record for a new lock: its kind, and the user's line that made it.
 
-    A lock inside an event or a queue goes by the name and kind of that.
+    A lock inside an event or a queue gets the name and kind of that.
     """
     frame, called = users_frame(_getframe(1))
     part = ""
@@ -39,11 +49,11 @@ def make_record(kind: str, mine: Callable[[], bool], **more: Callable[[], bool])
         maker = type(called.f_locals.get("self")).__name__.removeprefix("Tracked")
         if maker != kind:
             kind, part = maker, assigned_name(called.f_code, called.f_lasti)
-    return LockRecord(book.place(kind, part, (frame.f_code, frame.f_lasti)), mine, **more)
+    return LockRecord(registry.place(kind, part, (frame.f_code, frame.f_lasti)), mine, **more)
 
 
 def wait_for(lock: LockRecord, acquire: Acquire, timeout: float, site: Site, on: ThreadRecord | None) -> bool:
-    """Call ``acquire(True, timeout)`` (endless when negative), and note how long it took. *on* is who holds it."""
+    """Call ``acquire(True, timeout)`` (no limit when negative), and note how long it took. *on* holds the lock."""
     me = threads.me
     before, began = me.waiting, perf_counter()
     holder = "" if on is None else f", held by thread {on.name}"
@@ -65,7 +75,7 @@ def wait_for(lock: LockRecord, acquire: Acquire, timeout: float, site: Site, on:
 def _wait_long(
     me: ThreadRecord, lock: LockRecord, acquire: Acquire, timeout: float, site: Site, on: ThreadRecord | None
 ) -> bool:
-    book.tell_wait(me, lock, site, endless=timeout < 0, on=lock.holder or on)
+    registry.report_wait(me, lock, site, endless=timeout < 0, on=lock.holder or on)
     wrapper = lock.wrapper()
     if wrapper is not None:
         wrapper.announce(True)
@@ -74,11 +84,11 @@ def _wait_long(
     finally:
         if wrapper is not None:
             wrapper.announce(False)
-        book.tell_done(me)
+        registry.report_wait_end(me)
 
 
 def contend(lock: LockRecord, acquire: Acquire, timeout: float, frame: FrameType) -> bool:
-    """The lock is taken: wait for it, and note that it is ours then."""
+    """Wait for a lock that another thread holds, and note this thread as its owner."""
     site = site_of(frame)
     if not wait_for(lock, acquire, timeout, site, lock.holder):
         return False
@@ -89,19 +99,11 @@ def contend(lock: LockRecord, acquire: Acquire, timeout: float, frame: FrameType
 
 
 class _Wrapper:
-    """What all wrapped locks share: the slots, and telling who takes the lock while somebody waits for it long."""
+    """What all wrapped locks share: the slots, and reports of who takes the lock while a thread waits long for it."""
 
     __slots__ = (
-        "__enter__",
-        "__exit__",
-        "__weakref__",
-        "_inner",
-        "_long_waits",
-        "_quick",
-        "_record",
-        "acquire",
-        "release",
-    )
+        "__enter__", "__exit__", "__weakref__", "_inner", "_long_waits", "_quick", "_record", "acquire", "release",
+    )  # fmt: skip
 
     _record: LockRecord
     _inner: Any
@@ -114,20 +116,20 @@ class _Wrapper:
         record.wrapper = weakref.ref(self)
 
     def announce(self, waiting: bool) -> None:
-        """One thread more, or less, waits long: until the last has ended, whoever takes the lock says so."""
+        """A long wait begins or ends. Until the last one ends, each new owner is reported."""
         self._long_waits += 1 if waiting else -1
         if waiting and self._long_waits == 1:
             self._quick = self.__enter__, self.acquire
-            self.__enter__ = self.acquire = _telling(self.acquire, self._record)
+            self.__enter__ = self.acquire = _reporting(self.acquire, self._record)
         elif not waiting and self._long_waits == 0:
             self.__enter__, self.acquire = self._quick
 
     def _at_fork_reinit(self) -> None:
-        self._inner._at_fork_reinit()
+        free_after_fork(self._inner)
         self._record.owner = None
 
     def __getattr__(self, name: str) -> Any:
-        """What the standard library asks of its own locks, and nobody wrote down."""
+        """What the standard library uses of its own locks, undocumented."""
         if name.startswith("__") or name == "_inner":
             raise AttributeError(name)
         return getattr(self._inner, name)
@@ -139,18 +141,18 @@ class _Wrapper:
         raise TypeError(f"cannot pickle {type(self._inner).__name__!r} object")
 
 
-def _telling(quick: Callable[..., bool], lock: LockRecord) -> Callable[..., bool]:
+def _reporting(quick: Callable[..., bool], lock: LockRecord) -> Callable[..., bool]:
     def acquire(*args: Any, **kwargs: Any) -> bool:
         got = quick(*args, **kwargs)
         if got:
-            book.tell_owner(lock)
+            registry.report_owner(lock)
         return got
 
     return acquire
 
 
 def entering(lock: LockRecord, bare: Any) -> Callable[[], bool]:
-    """``__enter__`` of the lock that *bare* takes: what ``acquire()`` does, without arguments to look at."""
+    """``__enter__`` of the lock that *bare* takes: ``acquire()`` without arguments."""
 
     def enter() -> bool:
         if bare(False):
@@ -173,7 +175,7 @@ def acquiring(lock: LockRecord, bare: Any) -> Callable[..., bool]:
     def acquire(blocking: bool = True, timeout: float = -1) -> bool:
         frame = _getframe(1)
         endless = blocking and timeout == -1
-        # with arguments that it would refuse, the bare lock is asked as it was asked here
+        # Arguments that the bare lock refuses are passed on, so that it raises its own error.
         if bare(False) if endless or _is_limit(blocking, timeout) else bare(blocking, timeout):
             me = threads.me
             if me.last is not lock:
@@ -209,29 +211,32 @@ class TrackedRLock(_Wrapper):
 
     def __init__(self) -> None:
         inner: Any = _thread.RLock()
-        self._begin(inner, make_record("RLock", inner._is_owned, again=lambda: "count=1 " not in repr(inner)))
+        self._begin(inner, make_record("RLock", ownership(inner), again=lambda: is_held_again(inner)))
         self.release, self.__exit__ = inner.release, inner.__exit__
 
-    # What threading.Condition asks of its lock.
+    # What threading.Condition needs of its lock
 
     def _is_owned(self) -> bool:
-        return bool(self._inner._is_owned())
+        return ownership(self._inner)()
 
     def _release_save(self) -> tuple[int, int]:
-        state: tuple[int, int] = self._inner._release_save()
-        return state
+        return release_all(self._inner)  # type: ignore[no-any-return]
 
     def _acquire_restore(self, state: tuple[int, int]) -> None:
-        """Take it again, as often as it was taken before the wait."""
+        """Take it as often as it was taken before the wait."""
         for _ in range(state[0]):
             self.acquire()
 
 
-class TrackedCondition(threading.Condition):
+PlainCondition = threading.Condition
+"""The original, which ``patch.py`` replaces."""
+
+
+class TrackedCondition(BlockingCondition):
     """A ``threading.Condition`` whose waiting threads others can see; events, queues, semaphores and barriers
     are made of it."""
 
-    # not through a function of threading's: who takes it is the line with the ``with``
+    # Properties, so that the line with the ``with`` calls the lock directly and is noted as the one that takes it.
     __enter__ = property(attrgetter("_lock.__enter__"))
     __exit__ = property(attrgetter("_lock.__exit__"))
 
@@ -239,34 +244,12 @@ class TrackedCondition(threading.Condition):
         super().__init__(lock)
         self._rl_record = make_record("Condition", bool)
 
-    def wait(self, timeout: float | None = None) -> bool:
-        # As in the standard library, but for the wait itself: that one cannot be begun, broken off and begun again
-        # without missing a notification in between.
-        if not self._is_owned():  # type: ignore[attr-defined]
-            raise RuntimeError("cannot wait on un-acquired lock")
-        waiter = _thread.allocate_lock()
-        waiter.acquire()
-        self._waiters.append(waiter)  # type: ignore[attr-defined]
-        state = self._release_save()  # type: ignore[attr-defined]
-        notified = False
-        try:
-            if timeout is not None and timeout <= 0:
-                notified = waiter.acquire(False)
-            else:
-                limit = -1 if timeout is None else timeout
-                notified = wait_for(self._rl_record, waiter.acquire, limit, site_of(_getframe(1)), None)
-            return notified
-        finally:
-            self._acquire_restore(state)  # type: ignore[attr-defined]
-            if not notified:
-                try:
-                    self._waiters.remove(waiter)  # type: ignore[attr-defined]
-                except ValueError:
-                    pass
+    def block(self, acquire: Acquire, timeout: float) -> bool:
+        return wait_for(self._rl_record, acquire, timeout, site_of(_getframe(2)), None)
 
 
 def join_noting(join: Callable[..., None]) -> Callable[..., None]:
-    """``Thread.join``, with the wait for the thread's end known to others."""
+    """``Thread.join``, which notes that the calling thread waits."""
 
     def noted(thread: threading.Thread, timeout: float | None = None) -> None:
         join(thread, 0 if timeout is None else min(timeout, 0))
@@ -278,8 +261,8 @@ def join_noting(join: Callable[..., None]) -> Callable[..., None]:
             return not thread.is_alive()
 
         site = site_of(_getframe(1))
-        end = ThreadEnd(thread.name, book.place("Thread.join", "", site))
-        owner = next((known for known in list(book.threads) if known.ident == thread.ident), None)
+        end = ThreadEnd(thread.name, registry.place("Thread.join", "", site))
+        owner = next((known for known in list(registry.threads) if known.ident == thread.ident), None)
         wait_for(end, ended, -1 if timeout is None else timeout, site, owner)
 
     return noted

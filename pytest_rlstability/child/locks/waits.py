@@ -1,11 +1,11 @@
-"""How long threads waited: a histogram of fixed size, whatever the number of waits."""
+"""How long threads waited: a histogram whose size does not depend on the number of waits."""
 
 from __future__ import annotations
 
 import math
 
 _STEPS = 8
-"""Buckets an octave: a percentile is right to about nine per cent."""
+"""Buckets per doubling: a percentile is exact to about nine per cent."""
 _SHORTEST = 1e-7
 
 
@@ -19,19 +19,17 @@ class Waits:
     (100, 0.1, 0.05, 0.1)
     """
 
-    __slots__ = ("_buckets", "count", "longest", "total")
+    __slots__ = ("_buckets", "count", "longest")
 
     def __init__(self) -> None:
         self._buckets: dict[int, int] = {}
         self.count = 0
-        self.total = 0.0
         self.longest = 0.0
 
     def add(self, seconds: float) -> None:
         bucket = max(0, round(math.log2(max(seconds, _SHORTEST) / _SHORTEST) * _STEPS))
         self._buckets[bucket] = self._buckets.get(bucket, 0) + 1
         self.count += 1
-        self.total += seconds
         self.longest = max(self.longest, seconds)
 
     def percentile(self, per_cent: float) -> float:

@@ -1,4 +1,4 @@
-"""Imports: one library, several in an order, and what they bring into the process."""
+"""Imports: one library, several in an order, and the native libraries that they load."""
 
 from __future__ import annotations
 
@@ -6,35 +6,33 @@ import importlib
 import importlib.metadata
 import importlib.util
 import re
-from collections.abc import Callable, Iterable, Sequence
-from contextlib import AbstractContextManager, suppress
-from pathlib import Path
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from typing import Any
 
-Stage = Callable[[str], AbstractContextManager[None]]
+from pytest_rlstability.osinfo.linux import mappings
+from pytest_rlstability.steps.doctor_step import Stage
 
 _OPENMP = re.compile(r"^lib(?P<family>gomp|iomp5|omp)(?:[-.]|5md|$)")
 _BLAS = re.compile(r"^lib(?:\w*openblas|mkl_rt|mkl_core|blis|cblas|Accelerate|nvpl_blas)", re.IGNORECASE)
 
 
 def survey(modules: Sequence[str], distributions: Sequence[str]) -> dict[str, Any]:
-    """Which of *modules* can be imported, as far as looking tells, and the versions of *distributions*."""
+    """Which of *modules* are installed, and the versions of *distributions*. Imports none of them."""
     versions = {}
     for name in distributions:
-        try:
+        with suppress(importlib.metadata.PackageNotFoundError):
             versions[name] = importlib.metadata.version(name)
-        except importlib.metadata.PackageNotFoundError:
-            continue
     return {"modules": [name for name in modules if importlib.util.find_spec(name)], "distributions": versions}
 
 
 def import_one(module: str) -> dict[str, Any]:
-    """Import *module*; its version, and what torch says of its build."""
+    """Import *module*; returns its version, its native libraries, and torch's build."""
     loaded = importlib.import_module(module)
     version = getattr(loaded, "__version__", "")
-    facts: dict[str, Any] = {"version": str(version), **native_libraries(_maps())}
+    facts: dict[str, Any] = {"version": str(version), **native_libraries(mapping.name for mapping in mappings())}
     if module == "torch":
-        with suppress(Exception):  # an unusual build must not fail its import for want of a word about itself
+        with suppress(Exception):  # a build without this information must not fail its import
             facts["torch"] = _torch_build(loaded)
     return facts
 
@@ -44,17 +42,16 @@ def import_in_order(modules: Sequence[str], rl_stage: Stage) -> dict[str, Any]:
     for module in modules:
         with rl_stage(f"import {module}"):
             importlib.import_module(module)
-    return {**native_libraries(_maps()), "thread_pools": _thread_pools()}
+    return {**native_libraries(mapping.name for mapping in mappings()), "thread_pools": _thread_pools()}
 
 
-def native_libraries(maps: Iterable[str]) -> dict[str, list[str]]:
-    """The files of OpenMP runtimes and of BLAS libraries among the lines of ``/proc/self/maps``.
+def native_libraries(mapped: Iterable[str]) -> dict[str, list[str]]:
+    """The OpenMP runtimes and the BLAS libraries among the files that a process has mapped.
 
-    >>> native_libraries(["7f00-7f01 r-xp 0 08:01 1   /site/torch/lib/libgomp.so.1",
-    ...                   "7f02-7f03 r-xp 0 08:01 2   /site/numpy.libs/libscipy_openblas64_-32a4.so"])["openmp"]
+    >>> native_libraries(["/site/torch/lib/libgomp.so.1", "/site/numpy.libs/libscipy_openblas64_-32a4.so"])["openmp"]
     ['/site/torch/lib/libgomp.so.1']
     """
-    files = sorted({parts[5].strip() for line in maps if len(parts := line.split(None, 5)) == 6})
+    files = sorted(set(mapped))
     return {
         "openmp": [file for file in files if _OPENMP.match(file.rpartition("/")[2])],
         "blas": [file for file in files if _BLAS.match(file.rpartition("/")[2])],
@@ -69,13 +66,6 @@ def openmp_family(file: str) -> str:
     """
     found = _OPENMP.match(file.rpartition("/")[2])
     return found["family"] if found else ""
-
-
-def _maps() -> list[str]:
-    try:
-        return Path("/proc/self/maps").read_text(errors="replace").splitlines()
-    except OSError:
-        return []
 
 
 def _thread_pools() -> list[str]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 from typing import Any
 
-from pytest_rlstability.doctor.checks.libraries import Stage
+from pytest_rlstability.steps.doctor_step import Stage
 
 _SEGMENT = 16 * 2**20
 
@@ -54,12 +54,12 @@ def pygame_surface(rl_stage: Stage) -> None:
 
 
 def shared_memory(rl_stage: Stage) -> None:
-    """A segment of 16 MiB, touched from end to end: where there is less, the kernel sends SIGBUS."""
+    """Write to every page of a segment of 16 MiB. If there is less shared memory, the kernel sends SIGBUS."""
     from multiprocessing.shared_memory import SharedMemory
 
     with rl_stage("create"):
         segment = SharedMemory(create=True, size=_SEGMENT)
-        segment.unlink()  # nobody else needs the name, and it must not outlive a crash
+        segment.unlink()  # no other process needs the name, and a crash must not leave it behind
     with rl_stage("write"):
         assert segment.buf is not None
         segment.buf[::4096] = bytes(_SEGMENT // 4096)

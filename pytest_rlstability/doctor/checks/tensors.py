@@ -1,4 +1,4 @@
-"""Tensor operations, and what becomes of torch's threads in a forked worker."""
+"""Tensor operations, and computing in a process that was forked after torch has started threads."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ import threading
 import time
 from typing import Any
 
-from pytest_rlstability.doctor.checks.libraries import Stage
+from pytest_rlstability.osinfo.fatal_signals import signal_of_exit
+from pytest_rlstability.steps.doctor_step import Stage
 
 _FORK_LIMIT = 5.0
 
@@ -56,7 +57,7 @@ def _in_threads(multiply: Any) -> None:
 def fork_after_threads() -> dict[str, str]:
     """Fork once torch has computed with several threads, and compute in the fork: ``works``, ``hangs`` or a signal.
 
-    That it hangs is how GNU's OpenMP is made, so this is a fact to give advice on and not a fault of the machine.
+    With GNU's OpenMP it hangs on every machine. The outcome is a fact for the advice, not a failed step.
     """
     import torch
 
@@ -72,12 +73,9 @@ def fork_after_threads() -> dict[str, str]:
         ended, status = os.waitpid(child, os.WNOHANG)
         if ended:
             code = os.waitstatus_to_exitcode(status)
-            return {"fork_after_threads": "works" if code == 0 else f"dies ({_name(code)})"}
+            how = signal_of_exit(code) or f"exit code {code}"
+            return {"fork_after_threads": "works" if code == 0 else f"dies ({how})"}
         time.sleep(0.02)
     os.kill(child, signal.SIGKILL)
     os.waitpid(child, 0)
     return {"fork_after_threads": "hangs"}
-
-
-def _name(code: int) -> str:
-    return signal.Signals(-code).name if code < 0 else f"exit code {code}"

@@ -7,12 +7,12 @@ import inspect
 from contextlib import ExitStack
 from typing import Any
 
-from pytest_rlstability.doctor.checks.libraries import Stage
+from pytest_rlstability.steps.doctor_step import Stage
 
 
 def run_stage(target: str, rl_stage: Stage) -> None:
-    """Call *target*. It may ask for ``rl_stage`` as a test would, or be a generator that yields a stage's name as it
-    enters it; what it returns is let go."""
+    """Call *target* and ignore its result. It may ask for ``rl_stage`` as a test would, or be a generator that yields
+    the name of each stage as it enters it."""
     module, _, path = target.partition(":")
     function: Any = importlib.import_module(module)
     for name in path.split("."):

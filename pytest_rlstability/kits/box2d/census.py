@@ -1,17 +1,18 @@
-"""Counting what is in a world, when asked and never in a step."""
+"""Counts what is in a world. This happens only when asked, never in a step."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from pytest_rlstability.box2d.registry import BODY_TYPES
+from pytest_rlstability.kits.box2d.registry import BODY_TYPES
+from pytest_rlstability.reports.exposition import Family
 
 Classify = Callable[[Any], str | None] | Mapping[str, Callable[[Any], bool]]
 UNKNOWN = "unknown"
 TOTALS = ("bodies", "fixtures", "joints", "contacts")
 PREFIX = "box2d "
-"""Of the names that counts have as probes and in samples."""
+"""What the name of a count begins with in probes and in samples."""
 
 
 class Census(dict[str, int]):
@@ -51,3 +52,12 @@ def take_census(world: Any, classify: Classify | None = None) -> Census:
     census["joints"] = world.jointCount
     census["contacts"] = world.contactCount
     return census
+
+
+def metric_of(count: str) -> Family:
+    """The metric that shows a count."""
+    if count == "worlds" or (count in TOTALS and count != "bodies"):
+        return Family(f"rlstability_box2d_{count}", f"Box2D {count}.")
+    by = "all" if count == "bodies" else "type" if count in BODY_TYPES else "class"
+    text = "Box2D bodies: all, by Box2D's type, and by the test's own classes."
+    return Family("rlstability_box2d_bodies", text, {"by": by, "type": "all" if by == "all" else count})

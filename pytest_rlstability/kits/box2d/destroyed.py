@@ -1,13 +1,13 @@
-"""What becomes of a Python object whose Box2D body, fixture or joint is gone."""
+"""Python objects whose Box2D body, fixture or joint is destroyed: using one raises instead of reading freed memory."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import Any
 
-from pytest_rlstability.sites import Site
+from pytest_rlstability.model.user_code import Site
 
-_EPITAPH, _HASH = "_rlstability_epitaph", "_rlstability_hash"
+_DESTRUCTION, _HASH = "_rlstability_destruction", "_rlstability_hash"
 
 
 class DestroyedObjectError(RuntimeError):
@@ -18,8 +18,8 @@ class DestroyedObjectError(RuntimeError):
 
 
 @dataclass(frozen=True)
-class Epitaph:
-    """What there is to say about something that was destroyed."""
+class Destruction:
+    """What was destroyed, where it was created and destroyed, and by what."""
 
     what: str
     created: Site | None
@@ -28,7 +28,7 @@ class Epitaph:
 
     def error(self, attempt: str) -> DestroyedObjectError:
         made = _indented(self.created) if self.created is not None else "before it was watched"
-        gone = _indented(self.destroyed) or "no line of yours: it was garbage-collected"
+        gone = _indented(self.destroyed) or "by the garbage collector, not by a line of yours"
         return DestroyedObjectError(
             f"{attempt} of a destroyed {self.what}\n  created: {made}\n  destroyed {self.because}: {gone}"
         )
@@ -42,18 +42,18 @@ def _indented(site: Site) -> str:
 
 
 class _Destroyed:
-    """Mixed into a class of Box2D's: everything that would reach for the C++ object raises instead, while the
-    attributes that the user hung on it, its identity and its hash stay as they were."""
+    """Mixed into a Box2D class: everything that would use the C++ object raises. The attributes that the user added,
+    the identity and the hash stay as they were."""
 
     def __getattribute__(self, name: str) -> Any:
         state = object.__getattribute__(self, "__dict__")
         if name.startswith("__") or name in state:
             return object.__getattribute__(self, name)
-        raise state[_EPITAPH].error(f"reading .{name}")
+        raise state[_DESTRUCTION].error(f"reading .{name}")
 
     def __setattr__(self, name: str, value: Any) -> None:
         if hasattr(type(self), name):
-            raise self.__dict__[_EPITAPH].error(f"setting .{name}")
+            raise self.__dict__[_DESTRUCTION].error(f"setting .{name}")
         self.__dict__[name] = value
 
     def __eq__(self, other: object) -> bool:
@@ -66,14 +66,14 @@ class _Destroyed:
         return int(self.__dict__[_HASH])
 
     def __repr__(self) -> str:
-        return str(self.__dict__[_EPITAPH])
+        return str(self.__dict__[_DESTRUCTION])
 
 
 _classes: dict[type, type] = {}
 
 
-def bury(wrapper: Any, epitaph: Epitaph) -> None:
-    """Cut *wrapper* off from its C++ object, for good."""
+def mark_destroyed(wrapper: Any, destruction: Destruction) -> None:
+    """Separate *wrapper* from its C++ object."""
     kind = type(wrapper)
     if issubclass(kind, _Destroyed):
         return
@@ -82,4 +82,4 @@ def bury(wrapper: Any, epitaph: Epitaph) -> None:
         _classes[kind] = type(f"Destroyed{kind.__name__}", (_Destroyed, kind), {})
     wrapper.__class__ = _classes[kind]
     state.pop("this", None)
-    state[_EPITAPH], state[_HASH] = epitaph, number
+    state[_DESTRUCTION], state[_HASH] = destruction, number

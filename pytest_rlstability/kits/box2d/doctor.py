@@ -1,41 +1,15 @@
-"""Emulator and physics."""
+"""What ``rlstability doctor`` tries of Box2D. Each function runs in a fresh process, and may crash it."""
 
 from __future__ import annotations
 
-import os
-import tempfile
+from typing import TYPE_CHECKING
 
-from pytest_rlstability.doctor.checks.libraries import Stage
-
-
-def emulator(rl_stage: Stage) -> None:
-    """PyBoy with the package's own homebrew ROM: frames, screen, save state, stop."""
-    from pytest_rlstability.pyboy.rom import build_rom
-
-    with rl_stage("import pyboy"):
-        from pyboy import PyBoy
-    with tempfile.TemporaryDirectory() as directory:
-        rom = os.path.join(directory, "homebrew.gb")
-        with open(rom, "wb") as file:
-            file.write(build_rom())
-        with rl_stage("start"):
-            boy = PyBoy(rom, window="null", sound_emulated=False)
-        with rl_stage("120 frames"):
-            assert boy.tick(120, True)
-        with rl_stage("screen"):
-            assert boy.screen.ndarray.shape[:2] == (144, 160)
-        with rl_stage("save and load state"):
-            with open(os.path.join(directory, "state"), "w+b") as state:
-                boy.save_state(state)
-                state.seek(0)
-                boy.load_state(state)
-            boy.tick(1, False)
-        with rl_stage("stop"):
-            boy.stop(save=False)
+if TYPE_CHECKING:
+    from pytest_rlstability.steps.doctor_step import Stage
 
 
 def box2d(rl_stage: Stage) -> None:
-    """A few bodies and a joint fall on the ground, and go in the order that Box2D demands."""
+    """A few bodies and a joint fall on the ground, and are destroyed in the order that Box2D demands."""
     with rl_stage("import Box2D"):
         from Box2D import b2CircleShape, b2World
     with rl_stage("make world"):
@@ -57,7 +31,7 @@ def box2d(rl_stage: Stage) -> None:
 
 
 def lunar_lander(rl_stage: Stage) -> None:
-    """Gymnasium's Box2D environment, whichever version of it is there."""
+    """Gymnasium's Box2D environment, whichever version is installed."""
     import gymnasium
 
     names = [name for name in gymnasium.registry if name.startswith("LunarLander-v")]

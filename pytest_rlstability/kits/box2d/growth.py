@@ -1,29 +1,27 @@
-"""From counts per lap to a finding: pure functions of numbers."""
+"""Judges the growth of counts: pure functions of numbers."""
 
 from __future__ import annotations
 
 import math
-from array import array
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, fields
-from itertools import combinations
-from typing import Any
+
+from pytest_rlstability.model.growth import FEWEST_SECONDS, concordance, mean_rate
+from pytest_rlstability.model.series import SampleTable
 
 MINIMUM_LAPS = 12
 """Laps before growth without a limit is judged."""
 SURE_TREND = 4.0
 """Standard deviations; chance alone gets there once in 30,000 looks."""
 STEADY = 0.8
-"""Share of the early growth that growth in the second half must still have."""
-MINIMUM_SECONDS = 5.0
-"""Time over which growth per minute is judged; over less it would be guessing."""
+"""Share of the first half's growth that the second half must have."""
 
 
 @dataclass(frozen=True)
 class Limits:
     """What one count may do. ``warning`` and ``critical`` bound the count itself: beyond the first the test
     warns, beyond the second it fails. ``per_lap`` and ``per_minute`` bound its growth. A count with neither
-    ``critical`` nor ``per_lap`` must not grow for ever.
+    ``critical`` nor ``per_lap`` must not keep growing.
 
     ``Limits(warning=50, critical=100, per_lap=0, per_minute=5)``
     """
@@ -40,7 +38,7 @@ class Limits:
         known = [field.name for field in fields(cls)]
         for name in value:
             if name not in known:
-                raise ValueError(f"unknown limit {name!r}: one of {', '.join(known)} is accepted")
+                raise ValueError(f"unknown limit {name!r}: choose from {', '.join(known)}")
         return cls(**value)
 
 
@@ -53,53 +51,17 @@ class Sample:
     count: int
 
 
-class Course:
-    """The counts of a world, lap by lap, in memory that is taken once: a record that grew with the laps would be
-    the very thing that it is to find. When it is full, every second lap between the first and the newest goes."""
-
-    def __init__(self, capacity: int = 128) -> None:
-        self._laps = array("q", [0]) * capacity
-        self._seconds = array("d", [0.0]) * capacity
-        self._counts: dict[str, array[int]] = {}
-        self._size = 0
-
-    @property
-    def names(self) -> list[str]:
-        return list(self._counts)
-
-    def add(self, lap: int, seconds: float, counts: Mapping[str, int]) -> None:
-        """Note the counts at the end of *lap*; a second note of the same lap replaces the first."""
-        if self._size > 1 and self._laps[self._size - 1] == lap:
-            self._size -= 1
-        elif self._size == len(self._laps):
-            self._thin_out()
-        self._laps[self._size], self._seconds[self._size] = lap, seconds
-        for name in counts:
-            if name not in self._counts:
-                self._counts[name] = array("q", [0]) * len(self._laps)
-        for name, column in self._counts.items():
-            column[self._size] = counts.get(name, 0)
-        self._size += 1
-
-    def _thin_out(self) -> None:
-        kept = [0, 1, *range(3, self._size - 1, 2), self._size - 1]
-        columns: list[Any] = [self._laps, self._seconds, *self._counts.values()]
-        for column in columns:
-            for place, index in enumerate(kept):
-                column[place] = column[index]
-        self._size = len(kept)
-
-    def samples(self, name: str) -> list[Sample]:
-        column = self._counts[name]
-        return [Sample(self._laps[index], self._seconds[index], column[index]) for index in range(self._size)]
+def samples_of(table: SampleTable, name: str) -> list[Sample]:
+    """The counts of *name*, lap by lap. A class that was first seen later counted 0 until then."""
+    counts = (0 if math.isnan(count) else int(count) for count in table.column(name))
+    rows = zip(table.laps, table.seconds, counts, strict=False)
+    return [Sample(int(lap), seconds, count) for lap, seconds, count in rows]
 
 
 def growth_per_lap(samples: Sequence[Sample]) -> float:
     """Mean growth per lap after the first, which sets things up."""
     settled = _settled(samples)
-    if len(settled) < 2:
-        return 0.0
-    return (settled[-1].count - settled[0].count) / (settled[-1].lap - settled[0].lap)
+    return mean_rate([sample.lap for sample in settled], [sample.count for sample in settled])
 
 
 def _settled(samples: Sequence[Sample]) -> list[Sample]:
@@ -107,16 +69,15 @@ def _settled(samples: Sequence[Sample]) -> list[Sample]:
 
 
 def growth_per_minute(samples: Sequence[Sample]) -> float | None:
-    """Growth per minute, or ``None`` when too little time has passed to tell."""
-    if not samples or samples[-1].seconds - samples[0].seconds < MINIMUM_SECONDS:
+    """Growth per minute, or ``None`` when too little time has passed."""
+    if not samples or samples[-1].seconds - samples[0].seconds < FEWEST_SECONDS:
         return None
-    return (samples[-1].count - samples[0].count) * 60.0 / (samples[-1].seconds - samples[0].seconds)
+    return 60 * mean_rate([sample.seconds for sample in samples], [sample.count for sample in samples])
 
 
 def keeps_growing(samples: Sequence[Sample]) -> bool:
-    """Whether the count rises beyond what chance does to counts that merely vary (Mann-Kendall's test), and as
-    fast in the second half as in the first. A pool that fills up, or a race track that is another one each lap,
-    does not do that."""
+    """Whether the count rises more than chance explains (Mann-Kendall's test), and as fast in the second half as in
+    the first. A pool that fills up does not, nor does a race track that differs from lap to lap."""
     counts = [sample.count for sample in _settled(samples)]
     if len(counts) < MINIMUM_LAPS or _trend(counts) < SURE_TREND:
         return False
@@ -126,14 +87,13 @@ def keeps_growing(samples: Sequence[Sample]) -> bool:
 
 
 def _trend(counts: Sequence[int]) -> float:
-    """Mann and Kendall's statistic: standard deviations by which pairs rise more often than they fall."""
+    """Standard deviations by which pairs rise more often than they fall."""
     number = len(counts)
-    score = sum((later > earlier) - (later < earlier) for earlier, later in combinations(counts, 2))
-    return (score - 1) / math.sqrt(number * (number - 1) * (2 * number + 5) / 18)
+    return (concordance(counts) - 1) / math.sqrt(number * (number - 1) * (2 * number + 5) / 18)
 
 
 def beyond(name: str, samples: Sequence[Sample], limits: Limits) -> str | None:
-    """What *samples* of the count *name* do that they must not, in a sentence; ``None`` when all is well."""
+    """Which limit the count *name* exceeds, in a sentence; ``None`` when it exceeds none."""
     if not samples:
         return None
     newest, laps = samples[-1].count, samples[-1].lap

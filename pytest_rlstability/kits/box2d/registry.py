@@ -1,7 +1,8 @@
-"""Who made what in which world, and what has become of it."""
+"""Records which lines made each body, fixture and joint of each world, and what was destroyed."""
 
 from __future__ import annotations
 
+import os
 import weakref
 from collections import Counter
 from collections.abc import Callable, Iterable
@@ -9,26 +10,43 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import Any
 
-from pytest_rlstability.box2d.destroyed import Epitaph
-from pytest_rlstability.box2d.wrappers import LiveWrappers, Place, place_of
-from pytest_rlstability.sites import Site, here
+from pytest_rlstability.kits.box2d.destroyed import Destruction
+from pytest_rlstability.kits.box2d.wrappers import LiveWrappers, Place, place_of
+from pytest_rlstability.leaks.known_leaks import KnownLeak
+from pytest_rlstability.model.user_code import Site, here
 
 BODY_TYPES = ("static", "kinematic", "dynamic")
 _SHAPES = ("circle", "edge", "polygon", "chain")
+_BINDINGS = (os.path.join("Box2D", "Box2D.py"),)
 
 LIBRARY_LEAKS = {"circle shape": 32, "edge shape": 64, "polygon shape": 304}
-"""Bytes that Box2D 2.3.10 itself never gives back: a shape that was once put into a fixture definition is
-nobody's any more. Chains are not among them, since what they lose depends on their length."""
+"""Bytes that Box2D 2.3.10 itself never frees: a shape that was put into a fixture definition has no owner any more.
+Chains are not listed, because their loss depends on their length."""
 USER_DATA_LEAK = "userData of a fixture or joint that went with its body"
 
 
+def users_site() -> Site:
+    """The lines that led to this call; those of Box2D's own Python module are left out."""
+    return here(_BINDINGS)
+
+
+class ShapeLeak(KnownLeak):
+    """What Box2D has lost in this process while the fixture was in use."""
+
+    reason = "Box2D never frees a shape that was put into a fixture definition"
+    lost_bytes = 0
+
+    def heap_bytes(self) -> float:
+        return float(ShapeLeak.lost_bytes)
+
+
 class WorldLockedError(RuntimeError):
-    """Something was to be created or destroyed in the middle of ``world.Step``, where Box2D cannot do it."""
+    """Something was to be created or destroyed during ``world.Step``, when Box2D cannot do it."""
 
 
 @dataclass(frozen=True)
 class Record:
-    """One body, fixture or joint: what it is, whose it is, and the line that made it."""
+    """One body, fixture or joint: what it is, the address of its world, and the lines that made it."""
 
     what: str
     world: int
@@ -36,8 +54,7 @@ class Record:
 
 
 class Registry:
-    """Watches every world of the process from ``__enter__`` to ``__exit__``: creations and destructions only,
-    never a step."""
+    """Records creations and destructions in every world of the process from ``__enter__`` to ``__exit__``."""
 
     def __init__(self) -> None:
         self._records: dict[Place, Record] = {}
@@ -82,19 +99,17 @@ class Registry:
             owned = shape is not None and shape.thisown
             original.fset(definition, shape)
             if owned and not shape.thisown:
-                self.library_leaks[f"{_SHAPES[shape.type]} shape"] += 1
+                name = f"{_SHAPES[shape.type]} shape"
+                self.library_leaks[name] += 1
+                ShapeLeak.lost_bytes += LIBRARY_LEAKS.get(name, 0)
 
         owner.shape = property(original.fget, set_shape, doc=original.__doc__)
         self._stack.callback(setattr, owner, "shape", original)
 
-    def library_bytes(self) -> int:
-        """Bytes that Box2D lost by itself, as far as their size is known."""
-        return sum(count * LIBRARY_LEAKS.get(name, 0) for name, count in self.library_leaks.items())
-
     # Worlds
 
     def adopt(self, world: Any) -> None:
-        """Follow a world that was made before; what is in it has no known creator."""
+        """Follow a world that may have been made earlier; the lines that made what is in it are then unknown."""
         self._follow(world)
         self._wrappers.find_existing()
 
@@ -111,7 +126,7 @@ class Registry:
     def _world_gone(self, number: int) -> None:
         self._worlds.pop(number, None)
         places = [place for place, record in self._records.items() if record.world == number]
-        self._bury(places, "with its world")
+        self._mark_destroyed(places, "with its world")
 
     def world_count(self) -> int:
         """Worlds of this process that still exist."""
@@ -139,12 +154,12 @@ class Registry:
         return fixture
 
     def _record(self, thing: Any, what: str, world: int) -> None:
-        self._records[place_of(thing)] = Record(what, world, here())
+        self._records[place_of(thing)] = Record(what, world, users_site())
 
     def _destroy_body(self, original: Any, world: Any, body: Any) -> None:
         _refuse_when_locked(world, "DestroyBody")
         fixtures, joints = list(body.fixtures), [edge.joint for edge in body.joints]
-        # Box2D gives up userData before it calls EndContact, where people read it; so it must not be the last.
+        # Box2D drops its reference to userData before it calls EndContact, where people read it: hold another one.
         kept = [thing.userData for thing in (*fixtures, *joints)]
         kept_by_body = body.userData
         places = [place_of(thing) for thing in (body, *fixtures, *joints)]
@@ -152,14 +167,14 @@ class Registry:
         original(world, body)
         self.library_leaks[USER_DATA_LEAK] += sum(data is not None for data in kept)
         del kept_by_body
-        self._bury(places[:1], "by DestroyBody")
-        self._bury(places[1:], "together with its body")
+        self._mark_destroyed(places[:1], "by DestroyBody")
+        self._mark_destroyed(places[1:], "together with its body")
 
     def _destroy_joint(self, original: Any, world: Any, joint: Any) -> None:
         _refuse_when_locked(world, "DestroyJoint")
         place = place_of(joint)
         original(world, joint)
-        self._bury([place], "by DestroyJoint")
+        self._mark_destroyed([place], "by DestroyJoint")
 
     def _destroy_fixture(self, original: Any, body: Any, fixture: Any) -> None:
         _refuse_when_locked(body.world, "DestroyFixture")
@@ -167,14 +182,14 @@ class Registry:
         kept = fixture.userData
         original(body, fixture)
         del kept
-        self._bury([place], "by DestroyFixture")
+        self._mark_destroyed([place], "by DestroyFixture")
 
-    def _bury(self, places: Iterable[Place], because: str) -> None:
-        site = here()
+    def _mark_destroyed(self, places: Iterable[Place], because: str) -> None:
+        site = users_site()
         for place in places:
             record = self._records.pop(place, None)
             what, created = (record.what, record.created) if record is not None else (place[0], None)
-            self._wrappers.bury(place, Epitaph(what, created, site, because))
+            self._wrappers.mark_destroyed(place, Destruction(what, created, site, because))
 
     def survivors(self, world: Any) -> Counter[tuple[str, Site]]:
         """What was made in *world* and never destroyed, by what it is and the lines that made it."""
@@ -185,6 +200,6 @@ class Registry:
 def _refuse_when_locked(world: Any, operation: str) -> None:
     if world.locked:
         raise WorldLockedError(
-            f"{operation} inside world.Step, at {here().innermost}: the world is locked while contact callbacks run. "
-            "Remember the body in the callback and do it after Step has returned."
+            f"{operation} inside world.Step, at {users_site().innermost}: the world is locked while contact callbacks "
+            "run. Remember the body in the callback and do it after Step has returned."
         )

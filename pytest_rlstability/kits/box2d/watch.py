@@ -1,4 +1,4 @@
-"""``box2d_world``: worlds that are counted, lap by lap, and judged by what they keep."""
+"""Watches worlds: counts what they hold at each lap, and judges its growth."""
 
 from __future__ import annotations
 
@@ -12,20 +12,22 @@ from collections.abc import Callable, Iterable, Mapping
 from contextlib import ExitStack
 from typing import Any
 
-from pytest_rlstability.box2d.census import PREFIX, TOTALS, UNKNOWN, Census, Classify, take_census
-from pytest_rlstability.box2d.growth import Course, Limits, beyond, growth_per_lap, growth_per_minute
-from pytest_rlstability.box2d.registry import LIBRARY_LEAKS, Registry
-from pytest_rlstability.events import Fact, Section, Verdict, VerdictFailure
-from pytest_rlstability.signals.allowances import allow
-from pytest_rlstability.sites import Site, here
+from pytest_rlstability.kits.box2d.census import PREFIX, TOTALS, UNKNOWN, Census, Classify, take_census
+from pytest_rlstability.kits.box2d.growth import Limits, beyond, growth_per_lap, growth_per_minute, samples_of
+from pytest_rlstability.kits.box2d.registry import LIBRARY_LEAKS, Registry, users_site
+from pytest_rlstability.model.series import SampleTable
+from pytest_rlstability.model.user_code import Site
+from pytest_rlstability.model.verdict import Fact, Location, Section, Verdict, VerdictFailure, Word
 
 SHOWN_SITES = 12
 FIRST_HORIZON = 16
 PROBED = ("bodies", "fixtures", "joints")
 _JUDGED_ONLY_BY_LIMIT = frozenset({"contacts", UNKNOWN})
 _WORLDS = "worlds"
+_ROWS = 128
 
-Clock = Callable[[], float]
+LimitsByName = Mapping[str, Limits | dict[str, float]]
+OnLap = Callable[[int, dict[str, float]], None]
 
 
 class Box2DWarning(UserWarning):
@@ -33,34 +35,32 @@ class Box2DWarning(UserWarning):
 
 
 class Watch:
-    """One world, or the world of one environment, under observation. What ``box2d_world.watch()`` gives.
+    """One watched world, or the world of one environment. What ``box2d_world.watch()`` gives.
 
-    ``watch.census()`` counts now; ``watch.lap()`` ends a lap: the counts are kept and judged, and growth beyond
-    its limits raises the LEAK verdict there and then. Each ``reset()`` of a watched environment ends a lap.
+    ``watch.census()`` counts now. ``watch.lap()`` ends a lap: the counts are kept and judged, and growth beyond its
+    limits raises the LEAK verdict at once. Each ``reset()`` of a watched environment ends a lap.
     """
 
     def __init__(
         self,
         target: Any,
         registry: Registry,
-        classify: Classify | None = None,
-        limits: Mapping[str, Limits | dict[str, float]] | None = None,
-        clock: Clock = time.monotonic,
-        lap_over: Callable[[Watch], None] = lambda watch: None,
+        classify: Classify | None,
+        limits: LimitsByName | None,
+        lap_over: Callable[[Watch], None],
     ) -> None:
         self._target = weakref.ref(target)
         self._lap_over = lap_over
         self._registry = registry
         self.classify = classify
-        self._limits = {name: Limits.of(value) for name, value in (limits or {}).items()}
-        self._clock = clock
-        self._course = Course()
+        self.limits = {name: Limits.of(value) for name, value in (limits or {}).items()}
+        self._counts = SampleTable(_ROWS, reserve=True)
         self.laps = 0
         self._warned: set[str] = set()
         self._baseline: Counter[tuple[str, Site]] = Counter()
-        self.failed = False
+        self._failed = False
         if self.world is not None:
-            self._course.add(0, clock(), self.census())
+            self._count()
 
     @property
     def world(self) -> Any:
@@ -75,58 +75,57 @@ class Watch:
         return census
 
     def lap(self) -> Census:
-        """A lap is over: keep its counts and judge them. Returns the counts."""
+        """End a lap: keep its counts and judge them. Returns the counts."""
         self.laps += 1
-        census = self.census()
-        self._course.add(self.laps, self._clock(), census)
+        census = self._count()
         if self.laps == 1:
             self._baseline = self._registry.survivors(self.world)
         self._lap_over(self)
-        self.judge(final=False)
+        # Growth without a limit is judged rarely before the end, because each look is another chance to be wrong.
+        self._judge(self._counts.names if _is_horizon(self.laps) else self.limits)
         return census
 
-    def judge(self, *, final: bool = True) -> None:
-        """Raise the LEAK verdict if anything is beyond its limits. Growth that no limit speaks of is looked at
-        rarely before the end, since each look is another chance to be wrong."""
-        if self.failed or self.world is None:
-            return
-        names = self._course.names if final or _is_horizon(self.laps) else self._limits
-        problems = self._problems(names)
-        if problems:
-            self.failed = True
+    def finish(self) -> None:
+        """Judge what the world holds at its end or the test's; for the fixture."""
+        if not self._failed and self.world is not None and (self.limits or self.laps):
+            self._count()
+            self._judge(self._counts.names)
+
+    def _count(self) -> Census:
+        census = self.census()
+        self._counts.add(self.laps, time.monotonic(), census)
+        return census
+
+    def _judge(self, names: Iterable[str]) -> None:
+        """Raise the LEAK verdict if one of the counts is beyond its limits, unless it was raised before."""
+        if not self._failed and (problems := self._problems(names)):
+            self._failed = True
             raise VerdictFailure(self._verdict(problems))
 
-    def finish(self) -> None:
-        """Judge what the world holds at its end, or the test's; for the fixture."""
-        if not self.failed and self.world is not None and (self._limits or self.laps):
-            self._course.add(self.laps, self._clock(), self.census())
-            self.judge()
-
     def _warn(self, census: Census) -> None:
-        for name, limits in self._limits.items():
+        for name, limits in self.limits.items():
             if limits.warning is not None and census[name] > limits.warning and name not in self._warned:
                 self._warned.add(name)
                 text = f"box2d_world: {name} is {census[name]}, beyond the warning limit of {limits.warning:g}"
-                ((path, line, _),) = here().lines[:1] or (("unknown", 0, ""),)
+                ((path, line, _),) = users_site().lines[:1] or (("unknown", 0, ""),)
                 warnings.warn_explicit(text, Box2DWarning, path, line)
 
     # Judging
 
     def _problems(self, judged: Iterable[str]) -> dict[str, str]:
-        names = sorted(judged, key=lambda name: (name not in self._limits, name in TOTALS, name))
-        found = {name: self._problem(name) for name in names}
+        """What is wrong with the counts, by name: those with limits of their own first, totals last."""
+        names = [name for name in judged if name in self.limits or name not in _JUDGED_ONLY_BY_LIMIT]
+        names.sort(key=lambda name: (name not in self.limits, name in TOTALS, name))
+        found = {name: beyond(name, samples_of(self._counts, name), self._limits_of(name)) for name in names}
         if found.get(_WORLDS) and not self._worlds_survive_collection():
             del found[_WORLDS]
         return {name: problem for name, problem in found.items() if problem}
 
-    def _problem(self, name: str) -> str | None:
-        if name in _JUDGED_ONLY_BY_LIMIT and name not in self._limits:
-            return None
-        samples = self._course.samples(name) if name in self._course.names else []
-        return beyond(name, samples, self._limits.get(name, Limits()))
+    def _limits_of(self, name: str) -> Limits:
+        return self.limits.get(name, Limits())
 
     def _worlds_survive_collection(self) -> bool:
-        """Worlds in a reference cycle are gone after a collection; only those that stay are lost."""
+        """Worlds in a reference cycle are freed by a collection; only those that stay are leaked."""
         before = self._registry.world_count()
         gc.collect()
         return self._registry.world_count() >= before
@@ -137,39 +136,43 @@ class Watch:
             headline = f"{headline} (and {len(others)} more)"
         sections: list[Section] = [("", "\n".join(others))] if others else []
         sections.append(("counts", self._table()))
-        sections.append(("created and never destroyed", self._survivors()))
+        sections.append(("created and never destroyed", self._survivors_text()))
         sections.append(("lost by Box2D itself, and allowed for", library_share(self._registry.library_leaks)))
-        return Verdict("LEAK", f"box2d: {headline}", tuple(sections), self._facts(next(iter(problems))))
+        made_at = next((Location(*line) for (_, site), _ in self._survivors() for line in site.lines), None)
+        return Verdict(Word.LEAK, f"box2d: {headline}", tuple(sections), self._facts(next(iter(problems))), made_at)
 
     def _facts(self, name: str) -> dict[str, Fact]:
-        """What machines want to know of the count that the headline names."""
-        limits = self._limits.get(name, Limits())
+        """The facts of the count that the headline names."""
+        limits = self._limits_of(name)
         promised = (limits.critical, limits.per_lap, limits.per_minute)
         return {
             "class": "box2d",
             "signal": name,
-            "per_lap": round(growth_per_lap(self._course.samples(name)), 3),
+            "per_lap": round(growth_per_lap(samples_of(self._counts, name)), 3),
             "limit": next((limit for limit in promised if limit is not None), 0),
             "laps": self.laps,
         }
 
     def _table(self) -> str:
         lines = [f"{'':<12} {'first':>7} {'last':>7} {'per lap':>9} {'per minute':>11}"]
-        for name in sorted(self._course.names):
-            samples = self._course.samples(name)
+        for name in sorted(self._counts.names):
+            samples = samples_of(self._counts, name)
             minute = growth_per_minute(samples)
             per_minute = "-" if minute is None else f"{minute:.3g}"
             first, last = samples[0].count, samples[-1].count
             lines.append(f"{name:<12} {first:>7} {last:>7} {growth_per_lap(samples):>9.3g} {per_minute:>11}")
         return "\n".join(lines)
 
-    def _survivors(self) -> str:
+    def _survivors(self) -> list[tuple[tuple[str, Site], int]]:
+        """What was made since the first lap and never destroyed, by kind and line, the most frequent first."""
         survivors = self._registry.survivors(self.world)
         survivors.subtract(self._baseline)
+        return [(made, count) for made, count in survivors.most_common(SHOWN_SITES) if count > 0]
+
+    def _survivors_text(self) -> str:
         lines: list[str] = []
-        for (what, site), count in survivors.most_common(SHOWN_SITES):
-            if count > 0:
-                lines += [f"{count} x {what}, made at", *(f"    {line}" for line in str(site).split("\n"))]
+        for (what, site), count in self._survivors():
+            lines += [f"{count} x {what}, made at", *(f"    {line}" for line in str(site).split("\n"))]
         return "\n".join(lines) or "nothing since the first lap"
 
 
@@ -179,57 +182,43 @@ def _is_horizon(laps: int) -> bool:
 
 def library_share(leaks: Counter[str]) -> str:
     """What Box2D lost by itself, by name and size."""
-    lines = []
-    for name, count in sorted(leaks.items()):
-        size = f", about {count * LIBRARY_LEAKS[name]} bytes" if name in LIBRARY_LEAKS else ""
-        if count:
-            lines.append(f"{count} x {name}{size}")
+    sizes = {name: f", about {leaks[name] * size} bytes" for name, size in LIBRARY_LEAKS.items()}
+    lines = [f"{count} x {name}{sizes.get(name, '')}" for name, count in sorted(leaks.items()) if count]
     return "\n".join(lines) or "nothing"
 
 
+def _unwrapped(target: Any) -> Any:
+    return getattr(target, "unwrapped", target)
+
+
 def _world_of(target: Any) -> Any:
-    if target is None:
-        return None
-    return getattr(getattr(target, "unwrapped", target), "world", target)
-
-
-def _is_environment(target: Any) -> bool:
-    return callable(getattr(target, "reset", None)) and hasattr(getattr(target, "unwrapped", target), "world")
+    return getattr(_unwrapped(target), "world", target)
 
 
 class WorldFactory:
     """What the ``box2d_world`` fixture gives: ``world = box2d_world(gravity=(0, -10))`` makes a watched world,
     ``box2d_world.watch(world_or_env, classify=..., limits=...)`` watches one of yours."""
 
-    def __init__(self) -> None:
+    def __init__(self, probe: Callable[..., Any] | None = None, on_lap: OnLap | None = None) -> None:
+        """The leak judge gets every count through *probe*. *on_lap* is called with the counts at the end of each lap of
+        the world that was made or watched last."""
         self.registry = Registry()
+        self._probe, self._on_lap = probe, on_lap
         self._watches: list[Watch] = []
         self._newest: Any = None
         self._verdicts: list[VerdictFailure] = []
         self._stack = ExitStack()
-        self._probe: Callable[..., Any] | None = None
-        self._tell: Callable[[int, Mapping[str, float]], None] | None = None
         self._counted: set[str] = set()
 
     def __call__(
-        self,
-        *arguments: Any,
-        classify: Classify | None = None,
-        limits: Mapping[str, Limits | dict[str, float]] | None = None,
-        **keywords: Any,
+        self, *arguments: Any, classify: Classify | None = None, limits: LimitsByName | None = None, **keywords: Any
     ) -> Any:
         """A new ``Box2D.b2World`` made with these arguments, with ``census()`` and ``lap()`` of its own."""
         world = _checked_world_class()(*arguments, **keywords)
         world.watch, world.retire = self._watch(world, classify, limits), self._retire
         return world
 
-    def watch(
-        self,
-        target: Any,
-        classify: Classify | None = None,
-        *,
-        limits: Mapping[str, Limits | dict[str, float]] | None = None,
-    ) -> Watch:
+    def watch(self, target: Any, classify: Classify | None = None, *, limits: LimitsByName | None = None) -> Watch:
         """Watch a world, or an environment that has one.
 
         *classify* names the class of a body (``lambda body: body.userData``), or maps names to conditions;
@@ -238,19 +227,18 @@ class WorldFactory:
         if _world_of(target) is not None:
             self.registry.adopt(_world_of(target))
         watch = self._watch(target, classify, limits)
-        # The newest is kept, to be judged at the end of the test; with all of them kept, laps would pile them up.
+        # The newest is kept alive, to be judged when the test ends. Keeping all would leak one world per lap.
         self._newest = target
         return watch
 
-    def _watch(
-        self, target: Any, classify: Classify | None, limits: Mapping[str, Limits | dict[str, float]] | None
-    ) -> Watch:
-        watch = Watch(target, self.registry, classify, limits, lap_over=self._lap_over)
-        if _is_environment(target):
-            self._end_laps_at_reset(getattr(target, "unwrapped", target), watch)
+    def _watch(self, target: Any, classify: Classify | None, limits: LimitsByName | None) -> Watch:
+        watch = Watch(target, self.registry, classify, limits, self._lap_over)
+        environment = _unwrapped(target)
+        if callable(getattr(target, "reset", None)) and hasattr(environment, "world"):
+            self._end_laps_at_reset(environment, watch)
         self._watches = [*(old for old in self._watches if old.world is not None), watch]
         if self._probe is not None:
-            self._offer_probes(self._probe, {name: Limits.of(value) for name, value in (limits or {}).items()})
+            self._offer_probes(self._probe, watch.limits)
         return watch
 
     def census(self, target: Any = None) -> Census:
@@ -259,14 +247,6 @@ class WorldFactory:
         if not watches:
             raise LookupError("no watched world: box2d_world.watch(world) first")
         return watches[-1].census()
-
-    def use_probe(self, probe: Callable[..., Any]) -> None:
-        """Offer the counts of every world watched from now on to the leak judge."""
-        self._probe = probe
-
-    def tell_laps(self, tell: Callable[[int, Mapping[str, float]], None]) -> None:
-        """From now on *tell* the counts at the end of each lap of the world that was made or watched last."""
-        self._tell = tell
 
     def counts(self) -> dict[str, float]:
         """What is in all watched worlds together, under the names that samples have: ``box2d dynamic``. A class
@@ -280,20 +260,14 @@ class WorldFactory:
         return {f"{PREFIX}{name}": float(count) for name, count in counted.items()}
 
     def _lap_over(self, watch: Watch) -> None:
-        if self._tell is not None and watch is self._watches[-1]:
-            self._tell(watch.laps, self.counts())
+        if self._on_lap is not None and watch is self._watches[-1]:
+            self._on_lap(watch.laps, self.counts())
 
     def _offer_probes(self, probe: Callable[..., Any], limits: Mapping[str, Limits]) -> None:
         for name in sorted({*PROBED, *limits}):
-            promised = limits.get(name, Limits(per_lap=0))
+            its = limits.get(name, Limits(per_lap=0))
             read = functools.partial(self._count, name)
-            probe(
-                f"{PREFIX}{name}",
-                read,
-                limit=promised.critical,
-                per_minute=promised.per_minute,
-                per_lap=promised.per_lap,
-            )
+            probe(f"{PREFIX}{name}", read, limit=its.critical, per_minute=its.per_minute, per_lap=its.per_lap)
 
     def _count(self, name: str) -> int:
         return sum(watch.census()[name] for watch in self._watches if watch.world is not None)
@@ -311,7 +285,7 @@ class WorldFactory:
         self._stack.callback(environment.__dict__.pop, "reset", None)
 
     def _retire(self, watch: Watch) -> None:
-        """Judge a world that is about to go, and tell at the end of the test."""
+        """Judge a world that is about to be freed, and keep the verdict for the end of the test."""
         try:
             watch.finish()
         except VerdictFailure as verdict:
@@ -319,7 +293,6 @@ class WorldFactory:
 
     def __enter__(self) -> WorldFactory:
         self._stack.enter_context(self.registry)
-        self._stack.enter_context(allow(self.registry.library_bytes))
         return self
 
     def __exit__(self, *exception: object) -> None:
@@ -335,7 +308,7 @@ def _checked_world_class() -> Any:
     import Box2D
 
     class CheckedWorld(Box2D.b2World):  # type: ignore[misc]
-        """A world that can be asked what is in it."""
+        """A world that counts what is in it."""
 
         watch: Watch
         retire: Callable[[Watch], None]

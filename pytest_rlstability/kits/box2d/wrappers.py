@@ -1,4 +1,4 @@
-"""The Python objects that stand for bodies, fixtures and joints: Box2D makes a new one at every look."""
+"""The Python objects for bodies, fixtures and joints. Box2D makes a new one whenever one is asked for."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ import gc
 import weakref
 from typing import Any
 
-from pytest_rlstability.box2d.destroyed import Epitaph, bury
+from pytest_rlstability.kits.box2d.destroyed import Destruction, mark_destroyed
 
 Place = tuple[str, int]
-"""Kind and address: what a wrapper stands for."""
+"""Kind and address of the C++ object that a wrapper stands for."""
 
 
 class _Reference(weakref.ref[Any]):
@@ -23,8 +23,8 @@ def _forget(reference: Any) -> None:
 
 
 class LiveWrappers:
-    """Knows every wrapper that somebody still holds, so that all of them can be cut off when what they stand
-    for is destroyed. Wrappers are indexed by address only when something is destroyed, never in a step."""
+    """Knows every wrapper that is still referenced, to mark all that stand for an object when it is destroyed.
+    Wrappers are indexed by address only when something is destroyed, never in a step."""
 
     def __init__(self) -> None:
         self._fresh: dict[int, _Reference] = {}
@@ -57,13 +57,13 @@ class LiveWrappers:
             if issubclass(type(thing), kinds) and id(thing) not in known:
                 self._remember(thing)
 
-    def bury(self, place: Place, epitaph: Epitaph) -> None:
-        """Cut off every wrapper of what was at *place*."""
+    def mark_destroyed(self, place: Place, destruction: Destruction) -> None:
+        """Mark every wrapper of the object that was at *place*."""
         self._index()
         for reference in list(self._by_place.pop(place, {}).values()):
             wrapper = reference()
             if wrapper is not None:
-                bury(wrapper, epitaph)
+                mark_destroyed(wrapper, destruction)
 
     def _index(self) -> None:
         while self._fresh:
@@ -83,12 +83,5 @@ def classes() -> tuple[Any, ...]:
 
 def place_of(thing: Any) -> Place:
     """What *thing* stands for; equal for all wrappers of one body, fixture or joint."""
-    import Box2D
-
-    if isinstance(thing, Box2D.b2Body):
-        kind = "body"
-    elif isinstance(thing, Box2D.b2Fixture):
-        kind = "fixture"
-    else:
-        kind = "joint"
-    return kind, int(thing.this)
+    kinds = zip(("body", "fixture", "joint"), classes(), strict=True)
+    return next(name for name, kind in kinds if isinstance(thing, kind)), int(thing.this)

@@ -1,4 +1,4 @@
-"""What a test sees of its locks: the object behind the ``rl_locks`` fixture."""
+"""What the ``rl_locks`` fixture gives to a test."""
 
 from __future__ import annotations
 
@@ -6,16 +6,24 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from time import perf_counter
 
-from pytest_rlstability.locks.book import Book, Place
-from pytest_rlstability.locks.order import Inversion
-from pytest_rlstability.units import format_duration, parse_duration
+from pytest_rlstability.child.locks.order import Inversion
+from pytest_rlstability.child.locks.patch import install
+from pytest_rlstability.child.locks.registry import Place, Registry
+from pytest_rlstability.model.units import format_duration, parse_duration
+
+USER = "rl_locks"
+
+
+def track_locks() -> Registry:
+    """Track new locks for ``rl_locks``."""
+    return install(USER)
 
 
 @dataclass(frozen=True)
 class LockReport:
-    """One line of code that makes locks, and how long threads waited for them, in seconds.
+    """One line of code that makes locks, and how many seconds threads waited for them.
 
-    ``contended`` counts the waits; the percentiles are over those, an acquisition that did not wait is not in them.
+    ``contended`` counts the waits. The percentiles are over these alone, without acquisitions that did not wait.
     """
 
     name: str
@@ -29,11 +37,9 @@ class LockReport:
 
     def __str__(self) -> str:
         if not self.contended:
-            return f"{self.name} ({self.kind}, {self.site}): nobody waited"
-        times = ", ".join(
-            f"{word} {format_duration(value)}"
-            for word, value in (("p50", self.p50), ("p99", self.p99), ("max", self.longest))
-        )
+            return f"{self.name} ({self.kind}, {self.site}): no waits"
+        values = {"p50": self.p50, "p99": self.p99, "max": self.longest}
+        times = ", ".join(f"{name} {format_duration(value)}" for name, value in values.items())
         return f"{self.name} ({self.kind}, {self.site}): {self.contended} waits, {times} ({self.worst})"
 
 
@@ -42,38 +48,38 @@ class LockWatch:
 
     ``rl_locks.assert_max_wait("frame_lock", "5 ms")`` fails the test when a thread waited longer;
     ``rl_locks.strict()`` makes lock orders that can deadlock a failure instead of a warning;
-    ``rl_locks.report()`` gives one ``LockReport`` a line that made locks, ``print(rl_locks)`` all of them as text;
-    ``rl_locks.inversions`` are the lock orders that can deadlock, each with ``str()`` in words.
+    ``rl_locks.report()`` gives a ``LockReport`` per line that made locks, ``print(rl_locks)`` all of them as text;
+    ``rl_locks.inversions`` are the lock orders that can deadlock, each readable with ``str()``.
     """
 
-    def __init__(self, book: Book) -> None:
-        self._book = book
-        self._told = 0
+    def __init__(self, registry: Registry) -> None:
+        self._registry = registry
+        self._taken = 0
         self.is_strict = False
 
     def strict(self) -> None:
-        """Fail the test for a lock order inversion, instead of warning of it."""
+        """Make lock order inversions fail the test instead of warning."""
         self.is_strict = True
 
     @property
     def inversions(self) -> list[Inversion]:
         """The cycles in the order in which locks were taken."""
-        return list(self._book.inversions.values())
+        return list(self._registry.inversions.values())
 
     def take_inversions(self) -> list[Inversion]:
-        """Those that were not taken yet."""
-        found = self.inversions[self._told :]
-        self._told += len(found)
+        """The inversions since the last call."""
+        found = self.inversions[self._taken :]
+        self._taken += len(found)
         return found
 
     def report(self, name: str | None = None) -> list[LockReport]:
         """How long threads waited, by the line that made the lock, the longest wait first."""
-        places = list(self._book.places.values()) if name is None else self._named(name)
+        places = list(self._registry.places.values()) if name is None else self._named(name)
         reports = [self._report(place) for place in places if place.kind not in ("Thread", "Thread.join")]
         return sorted(reports, key=lambda report: -report.longest)
 
     def assert_max_wait(self, name: str, limit: str | float) -> None:
-        """Fail when a thread waited, or waits now, longer than *limit* for a lock of that name."""
+        """Fail when a thread waited, or has been waiting, longer than *limit* for a lock of that name."""
         __tracebackhide__ = True
         seconds = parse_duration(limit)
         worst = self.report(name)[0]
@@ -84,12 +90,10 @@ class LockWatch:
         return "\n".join(str(report) for report in self.report()) or "no locks were made"
 
     def _named(self, name: str) -> list[Place]:
-        places = [place for place in self._book.places.values() if place.name == name]
+        places = [place for place in self._registry.places.values() if place.name == name]
         if not places:
-            known = sorted({place.name for place in self._book.places.values()})
-            raise LookupError(
-                f"no lock named {name!r} was made since rl_locks began; known: {', '.join(known) or 'none'}"
-            )
+            known = sorted({place.name for place in self._registry.places.values()})
+            raise LookupError(f"no lock named {name!r} was made under rl_locks; known: {', '.join(known) or 'none'}")
         return places
 
     def _report(self, place: Place) -> LockReport:
@@ -107,7 +111,7 @@ class LockWatch:
         )
 
     def _waiting_now(self, place: Place) -> Iterator[float]:
-        for thread in list(self._book.threads):
+        for thread in list(self._registry.threads):
             waiting = thread.waiting
             if waiting is not None and waiting.lock.place is place:
                 yield perf_counter() - waiting.since

@@ -1,16 +1,19 @@
-"""Reading a saved model's container without trusting it."""
+"""Reading a saved model's container without trusting it, and writing it again in the one form that is loaded."""
 
 from __future__ import annotations
 
 import re
+import shutil
+import struct
 import zipfile
 import zlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import IO
+from tempfile import SpooledTemporaryFile
+from typing import IO, Literal
 
-from pytest_rlstability.units import format_size
+from pytest_rlstability.model.units import format_size
 
 ENTRY_LIMIT = 64 * 2**20
 """No entry that is read whole is larger than this; weights are never read."""
@@ -18,34 +21,56 @@ ENTRY_LIMIT = 64 * 2**20
 _BOMB_SIZE = 16 * 2**20
 _BOMB_RATIO = 100
 _MAX_ENTRIES = 100_000
-_ENCRYPTED = 0x1
+_ENCRYPTED, _DESCRIPTOR_FOLLOWS = 0x1, 0x8
+_END = 22
+_END_64 = 56 + 20
+
+Word = Literal["no code found", "code found", "not judged"]
+"""What can be said about a file; there is no word for *harmless*."""
 
 
 class RefusedError(Exception):
-    """The file cannot or should not be read; the message says why, in one line."""
+    """The file cannot or should not be read; the message says why, in one line, and *word* says what was found."""
+
+    def __init__(self, message: str, word: Word = "not judged") -> None:
+        super().__init__(message)
+        self.word = word
+
+    def within(self, where: str) -> RefusedError:
+        return RefusedError(f"{where}{self}", self.word)
 
 
-def is_zip(path: Path) -> bool:
-    """Whether *path* begins as a zip does. A truncated zip still does, and is then refused by name."""
-    try:
-        with open(path, "rb") as stream:
-            return stream.read(4) in (b"PK\x03\x04", b"PK\x05\x06")
-    except OSError as error:
-        raise RefusedError(f"cannot read {path}: {error.strerror or error}") from error
+class Budget:
+    """What may be spent on one file, however many pickles and archives are inside it."""
+
+    def __init__(self, opcodes: int = 5_000_000, unpacked: int = 256 * 2**20) -> None:
+        self.opcodes, self.unpacked = opcodes, unpacked
+
+    def take_opcode(self) -> None:
+        self.opcodes -= 1
+        if self.opcodes < 0:
+            raise RefusedError("a file whose pickles have more than 5 million opcodes is not read")
+
+    def take_unpacked(self, size: int) -> None:
+        self.unpacked -= size
+        if self.unpacked < 0:
+            raise RefusedError("a file whose pickles and settings unpack to more than 256 MiB is not read")
 
 
 @contextmanager
 def open_archive(source: Path | IO[bytes], name: str) -> Iterator[zipfile.ZipFile]:
-    """The zip *source*, after every name and declared size in its directory was found harmless.
+    """The zip *source*, after every byte of it was found to belong to one entry or to its one directory.
 
     ``with open_archive(Path("model.zip"), "model.zip") as archive: ...`` raises `RefusedError` for what is no zip, is
-    cut short, is encrypted, has names that climb out of a directory, or would unpack to far more than it holds.
+    cut short, is encrypted, has names that climb out of a directory or differ only in case, would unpack to far more
+    than it holds, or that two readers could read differently.
     """
     try:
         with zipfile.ZipFile(source) as archive:
             _check_directory(archive, name)
+            _check_layout(archive, name)
             yield archive
-    except (zipfile.BadZipFile, EOFError, zlib.error) as error:
+    except (zipfile.BadZipFile, EOFError, zlib.error, struct.error) as error:
         raise RefusedError(f"{name} is not a whole zip file: {error}") from error
     except NotImplementedError as error:
         raise RefusedError(f"{name} uses a compression that cannot be read here: {error}") from error
@@ -53,38 +78,148 @@ def open_archive(source: Path | IO[bytes], name: str) -> Iterator[zipfile.ZipFil
         raise RefusedError(f"cannot read {name}: {error.strerror or error}") from error
 
 
-def read_entry(archive: zipfile.ZipFile, name: str, limit: int = ENTRY_LIMIT) -> bytes:
+@contextmanager
+def open_nested(archive: zipfile.ZipFile, name: str, budget: Budget) -> Iterator[zipfile.ZipFile | None]:
+    """The zip inside *archive* that entry *name* is, or None when the entry does not begin as a zip does."""
+    info = archive.getinfo(name)
+    with archive.open(info) as stream, SpooledTemporaryFile(ENTRY_LIMIT) as unpacked:
+        if stream.read(4) != b"PK\x03\x04":
+            yield None
+            return
+        stream.seek(0)
+        source: IO[bytes] = stream
+        if info.compress_type != zipfile.ZIP_STORED:  # to go back and forth in it would unpack it each time
+            budget.take_unpacked(info.file_size)
+            shutil.copyfileobj(stream, unpacked)
+            source = unpacked
+        with open_archive(source, name) as nested:
+            yield nested
+
+
+def read_entry(archive: zipfile.ZipFile, name: str, limit: int = ENTRY_LIMIT, budget: Budget | None = None) -> bytes:
     """The bytes of entry *name*; more than *limit* is refused before a byte of it is read."""
     info = archive.getinfo(name)
     if info.file_size > limit:
         raise RefusedError(
             f"entry {name!r} is {format_size(info.file_size)}; more than {format_size(limit)} is not read"
         )
+    (budget or Budget()).take_unpacked(info.file_size)
     # zipfile stops at the declared size, so a directory that lies about it cannot make this grow.
     return archive.read(info)
+
+
+def rewrite(source: Path, target: Path, change: Callable[[str, bytes], bytes] | None = None) -> None:
+    """Write the archive *source* again as *target*: the same entries, stored plainly, and nothing else.
+
+    Archives inside it are written again too. *change* is given the name and bytes of ``data`` and gives new bytes.
+    """
+    with open_archive(source, source.name) as archive, zipfile.ZipFile(target, "x") as out:
+        for info in archive.infolist():
+            with open_nested(archive, info.filename, Budget(unpacked=2**40)) as nested:
+                with out.open(zipfile.ZipInfo(info.filename), "w", force_zip64=True) as entry:
+                    if nested is not None:
+                        _rewrite_nested(nested, entry)
+                    elif change is not None and info.filename == "data":
+                        entry.write(change(info.filename, archive.read(info)))
+                    else:
+                        with archive.open(info) as stream:
+                            shutil.copyfileobj(stream, entry)
+
+
+def _rewrite_nested(nested: zipfile.ZipFile, entry: IO[bytes]) -> None:
+    with SpooledTemporaryFile(ENTRY_LIMIT) as written:
+        with zipfile.ZipFile(written, "w") as inner:
+            for info in nested.infolist():
+                with nested.open(info) as stream, inner.open(zipfile.ZipInfo(info.filename), "w") as target:
+                    shutil.copyfileobj(stream, target)
+        written.seek(0)
+        shutil.copyfileobj(written, entry)
 
 
 def _check_directory(archive: zipfile.ZipFile, name: str) -> None:
     entries = archive.infolist()
     if len(entries) > _MAX_ENTRIES:
         raise RefusedError(f"{name} has {len(entries)} entries; no saved model has more than {_MAX_ENTRIES}")
-    # A zip of zips that was cut short ends in a whole directory of an inner one, and would pass for that.
-    if entries and min(entry.header_offset for entry in entries) > 0:
-        raise RefusedError(f"{name} is not a whole zip file: it begins with something its directory does not list")
-    seen: set[str] = set()
+    seen: dict[str, str] = {}
     for entry in entries:
         _check_entry(entry)
-        if entry.filename in seen:
-            raise RefusedError(f"entry {entry.filename!r} appears twice: readers disagree on which one counts")
-        seen.add(entry.filename)
+        twin = seen.setdefault(entry.filename.casefold(), entry.filename)
+        if twin != entry.filename:
+            raise RefusedError(f"entries {twin!r} and {entry.filename!r} differ only in case: readers disagree on them")
+    if len(seen) < len(entries):
+        raise RefusedError(f"an entry of {name} appears twice: readers disagree on which one counts")
 
 
 def _check_entry(entry: zipfile.ZipInfo) -> None:
-    parts = re.split(r"[\\/]", entry.filename)
+    parts = re.split(r"[\\/]", entry.orig_filename)
     if ".." in parts or entry.filename.startswith(("/", "\\")) or re.match(r"[A-Za-z]:", entry.filename):
         raise RefusedError(f"entry {entry.filename!r} would be written outside the directory it is unpacked to")
+    if not re.fullmatch(r"[\x20-\x7e]+", entry.orig_filename):
+        raise RefusedError(f"entry {entry.orig_filename!r} has a name that no saved model uses")
     if entry.flag_bits & _ENCRYPTED:
         raise RefusedError(f"entry {entry.filename!r} is encrypted")
     if entry.file_size > _BOMB_SIZE and entry.file_size > _BOMB_RATIO * max(1, entry.compress_size):
         packed, unpacked = format_size(entry.compress_size), format_size(entry.file_size)
         raise RefusedError(f"entry {entry.filename!r} unpacks from {packed} to {unpacked}: a zip bomb")
+
+
+def _check_layout(archive: zipfile.ZipFile, name: str) -> None:
+    """Entries from the first byte on, one directory, one end: without gaps, comments or bytes that belong to none."""
+    stream = archive.fp
+    assert stream is not None
+    position = 0
+    for entry in sorted(archive.infolist(), key=lambda entry: entry.header_offset):
+        if entry.header_offset != position:
+            raise RefusedError(f"{name} is not a whole zip file: it holds something its directory does not list")
+        position = _end_of_entry(stream, entry)
+    end = stream.seek(0, 2) - _END
+    stream.seek(end)
+    record = stream.read(_END)
+    if archive.comment or record[:4] != b"PK\5\6":
+        raise RefusedError(f"{name} has a comment or other bytes behind its directory: readers disagree on them")
+    if end >= _END_64 and _at(stream, end - 20, 4) == b"PK\6\7":
+        end -= _END_64
+        if _at(stream, end, 4) != b"PK\6\6":
+            raise RefusedError(f"{name} has two directories: readers disagree on which one counts")
+    if position != archive.start_dir or not _is_directory(_at(stream, position, end - position), archive):
+        raise RefusedError(f"{name} is not a whole zip file: it holds something its directory does not list")
+
+
+def _at(stream: IO[bytes], position: int, size: int) -> bytes:
+    stream.seek(position)
+    return stream.read(size)
+
+
+def _is_directory(data: bytes, archive: zipfile.ZipFile) -> bool:
+    """Whether *data* is the directory of *archive* from its first byte to its last."""
+    position = count = 0
+    while data[position : position + 4] == b"PK\1\2":
+        position += 46 + sum(struct.unpack_from("<3H", data, position + 28))
+        count += 1
+    return position == len(data) and count == len(archive.infolist())
+
+
+def _end_of_entry(stream: IO[bytes], entry: zipfile.ZipInfo) -> int:
+    """Where *entry* ends; `RefusedError` when its own header is not what the directory says."""
+    header = _at(stream, entry.header_offset, 30)
+    flags, method = struct.unpack_from("<2H", header, 6)
+    crc, packed, unpacked, name_size, extra_size = struct.unpack_from("<3I2H", header, 14)
+    sizes = (entry.compress_size, entry.file_size)
+    told = crc == entry.CRC and packed in (sizes[0], 0xFFFFFFFF) and unpacked in (sizes[1], 0xFFFFFFFF)
+    same = stream.read(name_size) == entry.orig_filename.encode() and (flags, method) == (
+        entry.flag_bits, entry.compress_type
+    )  # fmt: skip
+    if header[:4] != b"PK\3\4" or not same or not (told or flags & _DESCRIPTOR_FOLLOWS):
+        raise RefusedError(f"not a whole zip file: entry {entry.filename!r} is not what the directory says")
+    position: int = entry.header_offset + 30 + name_size + extra_size + entry.compress_size
+    if not flags & _DESCRIPTOR_FOLLOWS:
+        return position
+    found = _at(stream, position, 24)
+    for mark in (b"PK\7\10", b""):
+        for form in ("<3I", "<I2Q"):
+            if form == "<3I" and max(sizes) >= 2**32:
+                continue
+            record = mark + struct.pack(form, entry.CRC, *sizes)
+            if found.startswith(record):
+                return position + len(record)
+    raise RefusedError(f"not a whole zip file: entry {entry.filename!r} does not end as the directory says")

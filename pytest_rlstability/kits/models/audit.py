@@ -11,19 +11,21 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
-from pytest_rlstability.models import bytecode, sb3
-from pytest_rlstability.models.bytecode import Version
-from pytest_rlstability.models.carried import Carried, CodeObject, carried_by
-from pytest_rlstability.models.contents import Contents, Part, read_contents
-from pytest_rlstability.models.pickles import Name, items, walk
-from pytest_rlstability.models.worker import REBUILT
+from pytest_rlstability.kits.models import bytecode, sb3
+from pytest_rlstability.kits.models.archive import Word
+from pytest_rlstability.kits.models.bytecode import Version
+from pytest_rlstability.kits.models.carried import Carried, CodeObject, carried_by
+from pytest_rlstability.kits.models.contents import Contents, Part, read_contents
+from pytest_rlstability.kits.models.judge import NOBODY, Trust
+from pytest_rlstability.kits.models.pickles import Name, items, walk
+from pytest_rlstability.kits.models.worker import REBUILT
 
 Effect = Literal["fine", "rebuilt", "foreign", "raises", "segfaults"]
 
 _SAID: Mapping[Effect, str] = {
     "fine": "fine",
-    "rebuilt": "fine: made anew at load, never called",
-    "foreign": "another Python's code; these instructions happen to mean the same there, which no Python promises",
+    "rebuilt": "fine: made again at load, never called",
+    "foreign": "another Python's code; compatible by accident, not by contract",
     "raises": "raises",
     "segfaults": "segfaults when called (SIGSEGV, at times SystemError, TypeError or a silently wrong value)",
 }
@@ -75,6 +77,8 @@ class Audit:
     written_by: Mapping[str, str]
     findings: tuple[Finding, ...]
     notes: tuple[str, ...] = field(default=())
+    word: Word = "no code found"
+    code: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def exit_code(self) -> int:
@@ -94,7 +98,7 @@ class Audit:
         return "custom_objects={" + ", ".join(f'"{entry}": {value}' for entry, value in values.items()) + "}"
 
     def text(self) -> str:
-        lines = [f"{self.path}: {self.kind}; {self._verdict()}"]
+        lines = [f"{self.path}: {self.kind}; {self._verdict()}", self.said]
         if self.written_by:
             lines.append("written by: " + ", ".join(f"{name} {version}" for name, version in self.written_by.items()))
         for finding in self.findings:
@@ -105,6 +109,12 @@ class Audit:
         if self.notes:
             lines += ["", *(f"note: {note}" for note in self.notes)]
         return "\n".join(lines) + "\n"
+
+    @property
+    def said(self) -> str:
+        """Whether code was found, and where."""
+        found = ", ".join(f"{entry} ({what})" for entry, what in self.code.items())
+        return f"{self.word}: {found}" if found else self.word
 
     def _verdict(self) -> str:
         broken = [finding for finding in self.findings if finding.breaks]
@@ -119,6 +129,8 @@ class Audit:
             "path": self.path,
             "kind": self.kind,
             "targets": list(self.targets),
+            "verdict": self.word,
+            "code": dict(self.code),
             "breaks": bool(self.exit_code),
             "portable": not self.code_entries,
             "written_by": dict(self.written_by),
@@ -140,25 +152,37 @@ class Audit:
         }
 
 
-def audit(path: Path, targets: Sequence[Version] = ()) -> Audit:
+def audit(path: Path, targets: Sequence[Version] = (), trust: Trust = NOBODY) -> Audit:
     """Read *path* without loading it and say what breaks on each of *targets* (default: this Python).
 
-    Raises `pytest_rlstability.models.archive.RefusedError` for a file that cannot or should not be read.
+    Raises `pytest_rlstability.kits.models.archive.RefusedError` for a file that cannot or should not be read.
     """
+    return audit_contents(path.name, read_contents(path, trust), targets)
+
+
+def audit_contents(name: str, contents: Contents, targets: Sequence[Version] = ()) -> Audit:
+    """What `audit` says of a file that has been read already."""
     chosen = tuple(dict.fromkeys(targets)) or (sys.version_info[:2],)
-    contents = read_contents(path)
     findings: list[Finding] = []
     for part in contents.parts:
         findings += _code_findings(part, contents, chosen)
         findings += _reference_findings(part, chosen)
     return Audit(
-        path=path.name,
+        path=name,
         kind=contents.kind,
         targets=tuple(map(spoken, chosen)),
         written_by=contents.written_by,
         findings=tuple(findings),
         notes=tuple(_notes(contents)),
+        word=contents.word,
+        code={part.attribute or part.where: code_in(part) for part in contents.parts if part.code},
     )
+
+
+def code_in(part: Part) -> str:
+    """What can be called in *part*: the function or class it carries, else what makes it callable."""
+    carried = carried_by(part.reading)
+    return str(carried[0]) if carried else ", ".join(part.code)
 
 
 def spoken(version: Version) -> str:
@@ -177,7 +201,7 @@ def _code_findings(part: Part, contents: Contents, targets: Sequence[Version]) -
     carried = carried_by(part.reading)
     if not carried:
         return
-    # A class may carry no code of its own (only annotations); it is still built anew from its parts, on any Python.
+    # A class may carry no code of its own (only annotations); it is still built from its parts, on any Python.
     codes = tuple(dict.fromkeys(code for one in carried for code in one.codes))
     writer = _writer(codes, contents.written_by.get("Python", ""))
     yield Finding(

@@ -4,26 +4,27 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import re
 import shutil
+import stat
 import tempfile
 import zipfile
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from pytest_rlstability.models import worker
-from pytest_rlstability.models.archive import RefusedError, open_archive, read_entry
-from pytest_rlstability.models.audit import Audit, audit
-from pytest_rlstability.models.called import may_be_called
-from pytest_rlstability.models.contents import Contents, read_contents
-from pytest_rlstability.models.danger import is_dangerous
-from pytest_rlstability.models.pickles import Group, Name
-from pytest_rlstability.models.roundtrip import ARRAYS, SUFFIX, Saved, Trip, judge_model, read_arrays, step_for
-from pytest_rlstability.models.sb3 import algorithm_of
-from pytest_rlstability.models.targets import Target
-from pytest_rlstability.steps import Outcome, run_step
+from pytest_rlstability.kits.models import lock, worker
+from pytest_rlstability.kits.models.archive import RefusedError, open_archive, read_entry, rewrite
+from pytest_rlstability.kits.models.audit import Audit, audit_contents, code_in
+from pytest_rlstability.kits.models.contents import Contents, read_contents
+from pytest_rlstability.kits.models.judge import EVERYTHING, NOBODY, Trust
+from pytest_rlstability.kits.models.pickles import Group, Name
+from pytest_rlstability.kits.models.roundtrip import ARRAYS, SUFFIX, Saved, Trip, judge_model, read_arrays, step_for
+from pytest_rlstability.kits.models.sb3 import ALGORITHMS, algorithm_of
+from pytest_rlstability.kits.models.targets import Target
+from pytest_rlstability.steps import Outcome, Step, run_step
 
 SCHEMA = 1
 _KINDS = {"SB3 model": "sb3", "VecNormalize statistics": "vec_normalize", "replay buffer": "buffer"}
@@ -33,6 +34,7 @@ _KINDS_OF = {
     "pickle": (),
 }
 _HERE = Target("this machine")
+_SCRATCH = "scratch"
 _OBSERVATIONS, _EXPECTED, _STATISTICS, _DESCRIPTION = (
     "observations.npz",
     "expected.npz",
@@ -81,40 +83,41 @@ def pack(
     statistics: Path | None = None,
     algorithm: str = "",
     count: int = 16,
+    trust: Trust = NOBODY,
 ) -> dict[str, Any]:
     """Write the bundle *out* for the saved *model* and give its description.
 
     Observations are drawn from an SB3 model's own space unless given (``.npy`` or ``.npz``); ``expected`` is what a
-    fresh process on this machine predicts from them, after it has also learned a rollout.
+    fresh process on this machine predicts from them, after it has also learned a rollout. What is loaded and packed
+    is the model written again, without the code that ``load()`` makes again itself.
     """
-    contents = read_contents(model)
-    if statistics is not None:
-        read_contents(statistics)
-    kind = _kind(contents)
-    chosen = algorithm or (algorithm_of(contents.settings) if kind == "sb3" else "")
-    if chosen is None:
-        raise RefusedError("the file does not say which algorithm wrote it: name it with --algorithm module:class")
-    if not _is_algorithm(chosen, kind):
-        raise RefusedError(f"{chosen!r} is no algorithm: name it as module:class")
     with tempfile.TemporaryDirectory(prefix="rlstability-pack-") as temporary:
-        directory = Path(temporary)
+        directory, scratch = Path(temporary), Path(temporary) / _SCRATCH
+        scratch.mkdir()
+        path, contents = _take_in(model, directory / "model", trust)
+        own_statistics = _take_in(statistics, directory / _STATISTICS, trust)[0] if statistics else None
+        kind = _kind(contents)
+        _require_weights_only(kind, trust)
+        chosen = _algorithm(contents, kind, algorithm, trust)
         saved = Saved(
             kind=kind,
             algorithm=chosen,
-            path=model.resolve(),
-            statistics=str(statistics.resolve()) if statistics else "",
-            observations=directory / _OBSERVATIONS,
+            path=path,
+            statistics=str(own_statistics or ""),
+            observations=scratch / _OBSERVATIONS,
             arrays={},
             facts={},
             directory=directory,
             draw=count if kind == "sb3" and observations is None else 0,
         )
         worker.write_observations(_read_observations(observations), str(saved.observations))
-        outcome = run_step(step_for(_HERE, saved, directory))
-        _require(outcome, model)
-        files = {f"model{SUFFIX[kind]}": saved.path, _OBSERVATIONS: saved.observations, _EXPECTED: directory / ARRAYS}
-        if statistics is not None:
-            files[_STATISTICS] = statistics
+        outcome = run_step(_locked(step_for(_HERE, saved, scratch), scratch, trust))
+        _require(outcome, audit_contents(model.name, contents))
+        files = {f"model{SUFFIX[kind]}": saved.path, _OBSERVATIONS: saved.observations, _EXPECTED: scratch / ARRAYS}
+        for written in (saved.observations, scratch / ARRAYS):
+            _require_arrays(written)
+        if own_statistics is not None:
+            files[_STATISTICS] = own_statistics
         description = {
             "schema": SCHEMA,
             "kind": kind,
@@ -128,22 +131,34 @@ def pack(
     return description
 
 
-def verify(bundle: Path) -> Verification:
+def _algorithm(contents: Contents, kind: str, given: str, trust: Trust) -> str:
+    """The algorithm that loads the model, as ``module:class``; what the user names himself is his own."""
+    chosen = given or (algorithm_of(contents.settings) if kind == "sb3" else "")
+    if chosen is None:
+        raise RefusedError("the file does not say which algorithm wrote it: name it with --algorithm module:class")
+    if not _is_algorithm(chosen, kind, EVERYTHING if given else trust):
+        raise RefusedError(f"{chosen!r} is no algorithm that is known here: name it with --algorithm module:class")
+    return chosen
+
+
+def verify(bundle: Path, trust: Trust = NOBODY) -> Verification:
     """Load the model of *bundle* in a fresh process here and compare it with what was packed.
 
     `RefusedError` when the bundle is damaged, is none, or holds a hostile file: nothing is loaded then.
     """
     with tempfile.TemporaryDirectory(prefix="rlstability-verify-") as temporary:
-        directory = Path(temporary)
-        description = _unpack(bundle, directory)
+        directory, scratch = Path(temporary), Path(temporary) / _SCRATCH
+        scratch.mkdir()
+        description = _unpack(bundle, directory, trust)
         kind = description["kind"]
-        path = directory / f"model{SUFFIX[kind]}"
-        audited = audit(path)
+        path, contents = _take_in(directory / f"model{SUFFIX[kind]}", directory / "model", trust)
+        audited = audit_contents(f"model{SUFFIX[kind]}", contents)
         if kind not in _KINDS_OF[audited.kind]:
             raise RefusedError(f"{bundle.name} calls a {audited.kind} a {kind}: the bundle is damaged")
+        _require_weights_only(kind, trust)
         statistics = directory / _STATISTICS
         if statistics.exists():
-            read_contents(statistics)
+            statistics = _take_in(statistics, directory / "own_statistics", trust)[0]
         for name in (_OBSERVATIONS, _EXPECTED):
             _require_arrays(directory / name)
         expected = {name: array for name, array in read_arrays(directory / _EXPECTED).items() if name[:8] != "learned/"}
@@ -157,12 +172,92 @@ def verify(bundle: Path) -> Verification:
             facts=description["facts"],
             directory=directory,
         )
-        outcome = run_step(step_for(_HERE, saved, directory))
+        outcome = run_step(_locked(step_for(_HERE, saved, scratch), scratch, trust))
         if outcome.ending != "ok":
             return Verification(description, audited, Trip(_HERE, outcome))
         target = replace(_HERE, exact=_computes_alike(description["machine"], outcome.result["machine"]))
-        trip = judge_model(target, outcome, read_arrays(directory / ARRAYS), saved)
+        _require_arrays(scratch / ARRAYS)
+        trip = judge_model(target, outcome, read_arrays(scratch / ARRAYS), saved)
         return Verification(description, audited, trip)
+
+
+def _take_in(given: Path, target: Path, trust: Trust) -> tuple[Path, Contents]:
+    """Write *given* again as *target*: what is judged, loaded and packed is that copy and nothing else.
+
+    Code that SB3's ``load()`` makes again itself is left out; any other code is refused, unless all is trusted.
+    """
+    copy = target.with_suffix(".copy")
+    try:
+        shutil.copyfile(given, copy)
+    except OSError as error:
+        raise RefusedError(f"cannot read {given}: {error.strerror or error}") from error
+    with open(copy, "rb") as stream:
+        is_zip = stream.read(2) == b"PK"
+    contents = _named(given, read_contents, copy, trust)
+    left_out = {part.attribute for part in contents.parts if part.code and part.attribute in worker.REBUILT}
+    found = [part for part in contents.parts if part.code and part.attribute not in left_out]
+    if trust.everything:
+        left_out = set()
+    elif found:
+        where = found[0].attribute or found[0].where
+        raise RefusedError(
+            f"{where} holds {code_in(found[0])}, which would be run; with --i-trust-this-file it is", "code found"
+        )
+    if not is_zip:
+        copy.replace(target)
+        return target, contents
+    _named(given, rewrite, copy, target, lambda _, data: _without(data, left_out))
+    copy.unlink()
+    return target, _named(given, read_contents, target, trust)
+
+
+def _require_weights_only(kind: str, trust: Trust) -> None:
+    if kind == "module" and not trust.everything:
+        raise RefusedError(
+            "a whole pickled module is not loaded: save its state_dict(); with --i-trust-this-file it is loaded"
+        )
+
+
+def _locked(step: Step, scratch: Path, trust: Trust) -> Step:
+    """*step* in a process that locks itself in and can write to *scratch* alone; unlocked only where that cannot be."""
+    missing = lock.missing()
+    if missing and not trust.everything:
+        raise RefusedError(
+            f"the model would be loaded without a lock around it: {missing}; with --i-trust-this-file it is loaded"
+        )
+    if missing:
+        return step
+    # The current directory is searched, and can be read then, only for modules of the user's own.
+    needs_own = trust != NOBODY or step.arguments["algorithm"] not in ("", *ALGORITHMS)
+    arguments = {
+        "write": [str(scratch)],
+        "read": [str(scratch.parent)],
+        "seconds": step.timeout,
+        "arguments": dict(step.arguments),
+    }
+    return replace(
+        step,
+        call=f"{lock.__file__}:check",
+        arguments=arguments,
+        environment={**lock.environment(scratch), **step.environment},
+        directory=str(scratch),
+        search_path=tuple(one for one in step.search_path if needs_own or one != os.getcwd()),
+    )
+
+
+def _named(given: Path, function: Callable[..., Any], *arguments: Any) -> Any:
+    """Call *function*; what it refuses is refused under the name that the user gave."""
+    try:
+        return function(*arguments)
+    except RefusedError as error:
+        raise RefusedError(str(error).replace(arguments[0].name, given.name), error.word) from error
+
+
+def _without(data: bytes, left_out: set[str]) -> bytes:
+    """The settings without the attributes *left_out*; as they are when none is left out."""
+    if not left_out:
+        return data
+    return json.dumps({name: value for name, value in json.loads(data).items() if name not in left_out}).encode()
 
 
 def _kind(contents: Contents) -> str:
@@ -187,15 +282,13 @@ def _read_observations(given: Path | None) -> Any:
     return loaded if hasattr(loaded, "shape") else dict(loaded)
 
 
-def _require(outcome: Outcome, model: Path) -> None:
+def _require(outcome: Outcome, audited: Audit) -> None:
     trip = Trip(_HERE, outcome)
     if not trip.passed:
-        raise PackingError(f"the model does not work on {trip.line()}\n{outcome.stack}\n{audit(model).text()}")
+        raise PackingError(f"the model does not work on {trip.line()}\n{outcome.stack}\n{audited.text()}")
     if outcome.result["substituted"]:
         names = ", ".join(outcome.result["substituted"])
-        raise PackingError(
-            f"the model does not work here: SB3 put defaults in the place of {names}\n{audit(model).text()}"
-        )
+        raise PackingError(f"the model does not work here: SB3 put defaults in the place of {names}\n{audited.text()}")
 
 
 def _digest(path: Path) -> str:
@@ -207,22 +300,27 @@ def _digest(path: Path) -> str:
 
 
 def _write_bundle(out: Path, description: Mapping[str, Any], files: Mapping[str, Path]) -> None:
-    partial = out.with_name(out.name + ".part")
-    with zipfile.ZipFile(partial, "w") as archive:
-        archive.writestr(_DESCRIPTION, json.dumps(description, indent=2))
-        for name, path in files.items():
-            archive.write(path, name)
-    partial.replace(out)
+    # The name is drawn and the file must be new: nobody else's link is followed, nobody's file is written over.
+    descriptor, partial = tempfile.mkstemp(prefix=f".{out.name}.", dir=out.parent)
+    try:
+        with open(descriptor, "wb") as stream, zipfile.ZipFile(stream, "w") as archive:
+            archive.writestr(_DESCRIPTION, json.dumps(description, indent=2))
+            for name, path in files.items():
+                archive.write(path, name)
+        os.replace(partial, out)
+    except BaseException:
+        os.unlink(partial)
+        raise
 
 
-def _unpack(bundle: Path, directory: Path) -> dict[str, Any]:
+def _unpack(bundle: Path, directory: Path, trust: Trust) -> dict[str, Any]:
     """Copy the files the description names, under the names this module gives them, after checking each digest."""
     with open_archive(bundle, bundle.name) as archive:
         if _DESCRIPTION not in archive.namelist():
             raise RefusedError(
                 f"{bundle.name} is no bundle (no {_DESCRIPTION!r} entry): make one with rlstability pack"
             )
-        description = _description(read_entry(archive, _DESCRIPTION))
+        description = _description(read_entry(archive, _DESCRIPTION), trust)
         needed = {f"model{SUFFIX[description['kind']]}", _OBSERVATIONS, _EXPECTED}
         missing = sorted(needed - description["sha256"].keys())
         if missing:
@@ -240,6 +338,8 @@ def _unpack(bundle: Path, directory: Path) -> dict[str, Any]:
 def _require_arrays(path: Path) -> None:
     import numpy
 
+    if not stat.S_ISREG(path.lstat().st_mode):
+        raise RefusedError(f"{path.name!r} is not a plain file", "code found")
     try:
         with open_archive(path, path.name), numpy.load(path, allow_pickle=False) as stored:
             for name in stored.files:
@@ -250,7 +350,7 @@ def _require_arrays(path: Path) -> None:
         raise RefusedError(f"{path.name!r} holds no arrays that can be read: {error}") from error
 
 
-def _description(data: bytes) -> dict[str, Any]:
+def _description(data: bytes, trust: Trust) -> dict[str, Any]:
     """The description in *data*, after everything that is used of it was found to be of the type it is used as."""
     try:
         found = json.loads(data)
@@ -261,7 +361,7 @@ def _description(data: bytes) -> dict[str, Any]:
     facts = found.get("facts")
     groups = [facts.get(name, {}) for name in ("settings", "normalisation")] if isinstance(facts, dict) else [None]
     for name, sound in (
-        ("algorithm", _is_algorithm(found.get("algorithm"), found["kind"])),
+        ("algorithm", _is_algorithm(found.get("algorithm"), found["kind"], trust)),
         ("facts", all(isinstance(group, dict) for group in groups)),
         ("machine", _is_texts(found.get("machine"))),
         ("sha256", _is_texts(found.get("sha256"))),
@@ -275,14 +375,13 @@ def _is_texts(value: object) -> bool:
     return isinstance(value, dict) and all(isinstance(text, str) for text in value.values())
 
 
-def _is_algorithm(value: object, kind: str) -> bool:
-    """Whether *value* is text and, where it will be imported, names a class that is no part of Python itself."""
+def _is_algorithm(value: object, kind: str, trust: Trust) -> bool:
+    """Whether *value* is text and, where it will be imported, names an algorithm that is known or trusted."""
     if not isinstance(value, str) or kind != "sb3":
         return isinstance(value, str)
     if not re.fullmatch(r"\w+(\.\w+)*:\w+(\.\w+)*", value):
         return False
-    name = Name(*value.split(":"))
-    return not is_dangerous(name) and may_be_called(name, new=True)
+    return value in ALGORITHMS or trust.covers(Name(*value.split(":")))
 
 
 def _computes_alike(packed_on: Mapping[str, str], here: Mapping[str, str]) -> bool:

@@ -1,4 +1,4 @@
-"""Which Python wrote a piece of bytecode, told from the bytes alone."""
+"""Which Python wrote a piece of bytecode, found from the bytes alone."""
 
 from __future__ import annotations
 

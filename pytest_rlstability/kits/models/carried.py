@@ -6,8 +6,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from pytest_rlstability.models.bytecode import Version, writers
-from pytest_rlstability.models.pickles import Call, Name, Reading, items, pairs, walk
+from pytest_rlstability.kits.models.bytecode import Version, writers
+from pytest_rlstability.kits.models.pickles import Call, External, Group, Name, Reading, below, items, pairs
 
 _FUNCTION_MAKERS = frozenset({"_make_function", "_make_skel_func", "_create_function"})
 _CLASS_MAKERS = frozenset({"_make_skeleton_class", "_make_skeleton_enum", "_rehydrate_skeleton_class"})
@@ -47,7 +47,7 @@ def carried_by(reading: Reading) -> tuple[Carried, ...]:
     """Every function and class that *reading* holds by value, outermost first; methods are left to their class."""
     states = states_of(reading)
     classes = [call for call in reading.calls if is_carried_class(call)]
-    of_classes = {id(node) for call in classes for node in _inside(call, states) if isinstance(node, Call)}
+    of_classes = {id(node) for call in classes for node in inside(call, states) if isinstance(node, Call)}
     found = []
     for call in reading.calls:
         if is_carried_class(call):
@@ -63,7 +63,7 @@ def carried_by(reading: Reading) -> tuple[Carried, ...]:
 def is_carried_function(node: Any) -> bool:
     if not isinstance(node, Call) or not isinstance(node.function, Name):
         return False
-    return (_is_cloudpickle(node.function) and node.function.name in _FUNCTION_MAKERS) or (
+    return (is_of_cloudpickle(node.function) and node.function.name in _FUNCTION_MAKERS) or (
         node.function == Name("types", "FunctionType")
     )
 
@@ -71,7 +71,7 @@ def is_carried_function(node: Any) -> bool:
 def is_carried_class(node: Any) -> bool:
     if not isinstance(node, Call) or not isinstance(node.function, Name):
         return False
-    return _is_cloudpickle(node.function) and node.function.name in _CLASS_MAKERS
+    return is_of_cloudpickle(node.function) and node.function.name in _CLASS_MAKERS
 
 
 def is_code(node: Any) -> bool:
@@ -89,8 +89,8 @@ def is_code(node: Any) -> bool:
     )
 
 
-def _is_cloudpickle(name: Name) -> bool:
-    return name.module.partition(".")[0] == "cloudpickle"
+def is_of_cloudpickle(name: Name) -> bool:
+    return name.module in ("cloudpickle", "cloudpickle.cloudpickle", "cloudpickle.cloudpickle_fast")
 
 
 def states_of(reading: Reading) -> dict[int, list[Any]]:
@@ -103,23 +103,23 @@ def states_of(reading: Reading) -> dict[int, list[Any]]:
     return states
 
 
-def _inside(call: Call, states: Mapping[int, list[Any]]) -> Iterator[Any]:
+def inside(call: Call, states: Mapping[int, list[Any]]) -> Iterator[Any]:
     """Everything below *call*, through the states that the setters add to it and to what it holds."""
     waiting: list[Any] = [call]
     seen: set[int] = set()
     while waiting:
-        for node in walk(waiting.pop()):
-            if isinstance(node, Call):
-                if id(node) in seen:
-                    continue
-                seen.add(id(node))
-                waiting += states.get(id(node), [])
-            yield node
+        node = waiting.pop()
+        if isinstance(node, (Group, Call, External)):
+            if id(node) in seen:
+                continue
+            seen.add(id(node))
+            waiting += [*states.get(id(node), []), *below(node)]
+        yield node
 
 
 def _codes(call: Call, states: Mapping[int, list[Any]]) -> tuple[CodeObject, ...]:
     codes: dict[int, CodeObject] = {}
-    for node in _inside(call, states):
+    for node in inside(call, states):
         if isinstance(node, Call) and is_code(node):
             codes[id(node)] = _code(node)
     return tuple(codes.values())

@@ -1,4 +1,4 @@
-"""How two snapshots of a model differ, in words."""
+"""How two snapshots of a model differ, as text."""
 
 from __future__ import annotations
 

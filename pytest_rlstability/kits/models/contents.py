@@ -1,4 +1,4 @@
-"""What kind of saved model a file is, and the pickles inside it, read but never loaded."""
+"""What kind of saved model a file is, and the pickles inside it, read and judged but never loaded."""
 
 from __future__ import annotations
 
@@ -14,21 +14,28 @@ from io import BytesIO
 from pathlib import Path
 from typing import IO, Any
 
-from pytest_rlstability.models.archive import RefusedError, is_zip, open_archive, read_entry
-from pytest_rlstability.models.danger import refuse_danger
-from pytest_rlstability.models.pickles import TORCH_MAGIC, Call, Name, Reading, read_pickle, read_pickles
+from pytest_rlstability.kits.models.archive import Budget, RefusedError, Word, open_archive, open_nested, read_entry
+from pytest_rlstability.kits.models.judge import NOBODY, Trust, judge
+from pytest_rlstability.kits.models.pickles import TORCH_MAGIC, Call, Name, Reading, read_pickle, read_pickles
 
 _TEXT_LIMIT = 64 * 2**10
 _INFO_LINE = re.compile(r"-\s*([^:]+):\s*(.*)")
+_TORCH_ENTRY = re.compile(
+    r"([^/]+)/(data\.pkl|data/\d+|version|byteorder|\.data/serialization_id|\.format_version|\.storage_alignment)"
+)
 
 
 @dataclass(frozen=True)
 class Part:
-    """One pickle in a file. *attribute* is the name SB3 gives the value on the model, empty for anything else."""
+    """One pickle in a file. *attribute* is the name SB3 gives the value on the model, empty for anything else.
+
+    *code* names the globals with which the pickle makes something that can be called later.
+    """
 
     where: str
     reading: Reading
     attribute: str = ""
+    code: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -40,30 +47,107 @@ class Contents:
     settings: Mapping[str, Any] = field(default_factory=dict)
     written_by: Mapping[str, str] = field(default_factory=dict)
 
+    @property
+    def word(self) -> Word:
+        return "code found" if any(part.code for part in self.parts) else "no code found"
 
-def read_contents(path: Path) -> Contents:
+
+def read_contents(path: Path, trust: Trust = NOBODY) -> Contents:
     """Read *path*, an SB3 zip, a torch file or a pickle; `RefusedError` for everything else and for hostile files."""
-    if not is_zip(path):
-        return _read_pickle_file(path)
-    with open_archive(path, path.name) as archive:
-        names = archive.namelist()
-        if "data" in names:
-            return _read_sb3(archive)
-        if any(name.endswith("data.pkl") for name in names):
-            parts = tuple(_torch_parts(archive, path.name))
-            return Contents("torch file", parts)
-    raise RefusedError(
-        f"{path.name} is a zip, but neither an SB3 model (no 'data' entry) nor a torch file (no 'data.pkl')"
-    )
+    try:
+        with open(path, "rb") as stream:
+            return _Reader(path.name, trust).read(stream)
+    except OSError as error:
+        raise RefusedError(f"cannot read {path}: {error.strerror or error}") from error
 
 
-def _read_sb3(archive: zipfile.ZipFile) -> Contents:
-    settings = _json(read_entry(archive, "data"))
-    parts = list(_attribute_parts(settings))
-    for name in archive.namelist():
-        if name.endswith(".pth"):
-            parts += _nested_torch_parts(archive, name)
-    return Contents("SB3 model", tuple(parts), settings, _written_by(archive))
+class _Reader:
+    """Reads one file, once, within one budget."""
+
+    def __init__(self, name: str, trust: Trust) -> None:
+        self.name, self.trust, self.budget = name, trust, Budget()
+
+    def read(self, stream: IO[bytes]) -> Contents:
+        head = stream.read(4)
+        stream.seek(0)
+        if head not in (b"PK\x03\x04", b"PK\x05\x06"):
+            return self._read_pickles(stream)
+        with open_archive(stream, self.name) as archive:
+            names = archive.namelist()
+            if "data" in names:
+                return self._read_sb3(archive)
+            if any(name.endswith("data.pkl") for name in names):
+                return Contents("torch file", (self._torch_part(archive, self.name),))
+        raise RefusedError(
+            f"{self.name} is a zip, but neither an SB3 model (no 'data' entry) nor a torch file (no 'data.pkl')"
+        )
+
+    def _read_sb3(self, archive: zipfile.ZipFile) -> Contents:
+        settings = _json(read_entry(archive, "data", budget=self.budget))
+        parts = list(self._attribute_parts(settings))
+        for name in archive.namelist():
+            if name.endswith(".pth"):
+                parts += self._weights(archive, name)
+        return Contents("SB3 model", tuple(parts), settings, _written_by(archive))
+
+    def _attribute_parts(self, settings: Mapping[str, Any]) -> Iterator[Part]:
+        for attribute, value in settings.items():
+            if isinstance(value, dict) and ":serialized:" in value:
+                try:
+                    data = base64.b64decode(value[":serialized:"], validate=True)
+                except (binascii.Error, TypeError, ValueError) as error:
+                    raise RefusedError(f"{attribute!r} in entry 'data' is not base64: {error}") from error
+                yield self._part(f"{attribute!r} in entry 'data'", data, attribute)
+
+    def _part(self, where: str, data: bytes, attribute: str = "") -> Part:
+        try:
+            reading = read_pickle(data, self.budget)
+        except RefusedError as error:
+            raise error.within(f"{where}: ") from error
+        if reading.externals and attribute:
+            raise RefusedError(f"{where} refers to something outside it")
+        return Part(where, reading, attribute, judge(reading, where, self.trust, self.budget))
+
+    def _weights(self, archive: zipfile.ZipFile, name: str) -> list[Part]:
+        with open_nested(archive, name, self.budget) as nested:
+            if nested is not None:
+                return [self._torch_part(nested, name)]
+        stream = BytesIO(read_entry(archive, name, budget=self.budget))
+        return list(self._judged(stream, f"entry {name!r}"))
+
+    def _torch_part(self, archive: zipfile.ZipFile, name: str) -> Part:
+        roots = set()
+        for entry in archive.namelist():
+            known = _TORCH_ENTRY.fullmatch(entry)
+            if known is None:
+                word: Word = "code found" if "/code/" in entry else "not judged"
+                raise RefusedError(f"entry {entry!r} in {name} does not belong to saved tensors", word)
+            roots.add(known[1])
+        entry = f"{next(iter(roots))}/data.pkl"
+        if len(roots) != 1 or entry not in archive.namelist():
+            raise RefusedError(f"{name} holds more or less than one set of saved tensors")
+        return self._part(f"{entry!r} in {name}", read_entry(archive, entry, budget=self.budget))
+
+    def _read_pickles(self, stream: IO[bytes]) -> Contents:
+        if tarfile.is_tarfile(stream):  # the oldest torch files were; torch reads one even if it begins as a pickle
+            raise RefusedError(f"{self.name} is a tar file, which is not read: save it with a newer torch")
+        stream.seek(0)
+        parts = tuple(self._judged(stream, self.name))
+        return Contents(_pickle_kind(parts[0].reading.value), parts)
+
+    def _judged(self, stream: IO[bytes], where: str) -> Iterator[Part]:
+        """The pickles in *stream*, each judged before the next is read."""
+        readings = read_pickles(stream, self.budget)
+        while True:
+            try:
+                reading = next(readings, None)
+            except RefusedError as error:
+                raise RefusedError(
+                    f"{where} is neither a zip nor a pickle that can be read ({error})", error.word
+                ) from error
+            if reading is None:
+                return
+            yield Part(where, reading, code=judge(reading, where, self.trust, self.budget))
 
 
 def _json(data: bytes) -> dict[str, Any]:
@@ -78,25 +162,6 @@ def _json(data: bytes) -> dict[str, Any]:
     return settings
 
 
-def _attribute_parts(settings: Mapping[str, Any]) -> Iterator[Part]:
-    for attribute, value in settings.items():
-        if isinstance(value, dict) and ":serialized:" in value:
-            try:
-                data = base64.b64decode(value[":serialized:"], validate=True)
-            except (binascii.Error, TypeError, ValueError) as error:
-                raise RefusedError(f"{attribute!r} in entry 'data' is not base64: {error}") from error
-            yield _part(f"{attribute!r} in entry 'data'", data, attribute)
-
-
-def _part(where: str, data: bytes, attribute: str = "") -> Part:
-    try:
-        reading = read_pickle(data)
-    except RefusedError as error:
-        raise RefusedError(f"{where}: {error}") from error
-    refuse_danger(reading, where)
-    return Part(where, reading, attribute)
-
-
 def _written_by(archive: zipfile.ZipFile) -> dict[str, str]:
     found: dict[str, str] = {}
     if "system_info.txt" in archive.namelist():
@@ -108,50 +173,7 @@ def _written_by(archive: zipfile.ZipFile) -> dict[str, str]:
     return found
 
 
-def _nested_torch_parts(archive: zipfile.ZipFile, name: str) -> list[Part]:
-    with archive.open(name) as stream:
-        if stream.read(4) != b"PK\x03\x04":
-            where = f"entry {name!r}"
-            return [Part(where, reading) for reading in _judged(BytesIO(read_entry(archive, name)), where)]
-        stream.seek(0)
-        # Only the directory and the small pickle are read from it, never the weights.
-        with open_archive(stream, name) as nested:
-            return list(_torch_parts(nested, name))
-
-
-def _torch_parts(archive: zipfile.ZipFile, name: str) -> Iterator[Part]:
-    for entry in archive.namelist():
-        if entry.endswith(("data.pkl", "constants.pkl")):
-            yield _part(f"{entry!r} in {name}", read_entry(archive, entry))
-
-
-def _read_pickle_file(path: Path) -> Contents:
-    try:
-        if tarfile.is_tarfile(path):  # the oldest torch files were; torch reads one even if it begins as a pickle
-            raise RefusedError(f"{path.name} is a tar file, which is not read: save it with a newer torch")
-        with open(path, "rb") as stream:
-            readings = list(_judged(stream, path.name))
-    except OSError as error:
-        raise RefusedError(f"cannot read {path}: {error.strerror or error}") from error
-    return Contents(_pickle_kind(readings), tuple(Part(path.name, reading) for reading in readings))
-
-
-def _judged(stream: IO[bytes], where: str) -> Iterator[Reading]:
-    """The pickles in *stream*, each judged before the next is read."""
-    readings = read_pickles(stream)
-    while True:
-        try:
-            reading = next(readings, None)
-        except RefusedError as error:
-            raise RefusedError(f"{where} is neither a zip nor a pickle that can be read ({error})") from error
-        if reading is None:
-            return
-        refuse_danger(reading, where)
-        yield reading
-
-
-def _pickle_kind(readings: list[Reading]) -> str:
-    value = readings[0].value
+def _pickle_kind(value: Any) -> str:
     if value == TORCH_MAGIC:
         return "torch file"
     if isinstance(value, Call) and isinstance(value.function, Name):

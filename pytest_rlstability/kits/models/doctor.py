@@ -1,12 +1,13 @@
-"""Stable-Baselines3: creating a policy, saving and loading it, one rollout of learning, and vector environments."""
+"""What ``rlstability doctor`` tries of Stable-Baselines3. Each function runs in a fresh process, and may crash it."""
 
 from __future__ import annotations
 
 import os
 import tempfile
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from pytest_rlstability.doctor.checks.libraries import Stage
+if TYPE_CHECKING:
+    from pytest_rlstability.steps.doctor_step import Stage
 
 _SMALL = {"n_steps": 16, "batch_size": 16, "n_epochs": 1, "device": "cpu", "seed": 0}
 
@@ -65,23 +66,3 @@ def learn(rl_stage: Stage) -> None:
         model = _ppo()
     with rl_stage("learn one rollout"):
         model.learn(16)
-
-
-def _cart_pole() -> Any:
-    import gymnasium
-
-    return gymnasium.make("CartPole-v1")
-
-
-def vector_environment(start_method: str, rl_stage: Stage) -> None:
-    """Two workers, a few steps, an orderly end."""
-    from stable_baselines3.common.vec_env import SubprocVecEnv
-
-    with rl_stage("start workers"):
-        environments = SubprocVecEnv([_cart_pole, _cart_pole], start_method=start_method)
-    with rl_stage("reset and step"):
-        environments.reset()
-        for _ in range(5):
-            environments.step([0, 1])
-    with rl_stage("close"):
-        environments.close()

@@ -7,15 +7,14 @@ tree that shows every function and class the pickle refers to, every call it wou
 from __future__ import annotations
 
 import pickletools
-from _compat_pickle import IMPORT_MAPPING, NAME_MAPPING
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from io import BytesIO
 from typing import IO, Any
 
-from pytest_rlstability.models.archive import RefusedError
+from pytest_rlstability.compat.cpython import modern_name
+from pytest_rlstability.kits.models.archive import Budget, RefusedError
 
-_MAX_OPCODES = 5_000_000
 _MAX_PICKLES = 16
 _KEPT_BYTES = 2**20
 _KEPT_HEAD = 2**16
@@ -45,16 +44,18 @@ class Group:
 
 @dataclass(eq=False)
 class Call:
-    """A call the pickle would make, with the state it would set on the result.
+    """A call the pickle would make, with the states that BUILD would set on the result, and the items added to it.
 
-    With *new*, only ``function.__new__`` is called, as for most objects; *extended* when items are added to the result.
+    With *new*, only ``function.__new__`` is called, as for most objects. *item_kind* is the kind of container that
+    the opcodes take the result for: ``list``, ``dict`` or ``set``, and ``mixed`` if they do not agree.
     """
 
     function: Any
     arguments: Any
     states: list[Any] = field(default_factory=list)
     new: bool = False
-    extended: bool = False
+    items: list[Any] = field(default_factory=list)
+    item_kind: str = ""
 
 
 @dataclass(eq=False)
@@ -72,14 +73,15 @@ class Reading:
     names: tuple[Name, ...]
     calls: tuple[Call, ...]
     externals: tuple[External, ...]
+    groups: tuple[Group, ...]
 
 
-def read_pickle(data: bytes) -> Reading:
+def read_pickle(data: bytes, budget: Budget | None = None) -> Reading:
     """Read the first pickle in *data*; `RefusedError` when it is malformed or asks for the impossible."""
-    return next(read_pickles(BytesIO(data)))
+    return next(read_pickles(BytesIO(data), budget))
 
 
-def read_pickles(stream: IO[bytes]) -> Iterator[Reading]:
+def read_pickles(stream: IO[bytes], budget: Budget | None = None) -> Iterator[Reading]:
     """Read the pickles that stand one after another in *stream*, up to its end, a zero byte or torch's raw weights.
 
     One that breaks off is given as far as it goes, because a loader would run it as far, and then refused.
@@ -92,7 +94,7 @@ def read_pickles(stream: IO[bytes]) -> Iterator[Reading]:
             stream.seek(-1, 1)
         if index == most:
             raise RefusedError(f"more than {most} pickles in one file are not read")
-        machine = _Machine()
+        machine = _Machine(budget or Budget())
         try:
             reading = machine.run(stream)
         except RefusedError as error:
@@ -119,6 +121,18 @@ def pairs(group: Any) -> list[tuple[Any, Any]]:
     return list(zip(group.items[::2], group.items[1::2], strict=False))
 
 
+def below(node: Any) -> list[Any]:
+    """What a stand-in is directly made of, in reverse order; nothing for a constant or a name."""
+    match node:
+        case Group():
+            return node.items[::-1]
+        case Call():
+            return [*reversed(node.items), *reversed(node.states), node.arguments, node.function]
+        case External():
+            return [node.reference]
+    return []
+
+
 def walk(value: Any) -> Iterator[Any]:
     """Every stand-in and constant below *value*, each shared one once, without recursion (pickles nest deeply)."""
     waiting, seen = [value], set[int]()
@@ -128,12 +142,7 @@ def walk(value: Any) -> Iterator[Any]:
             if id(node) in seen:
                 continue
             seen.add(id(node))
-            if isinstance(node, Group):
-                waiting += reversed(node.items)
-            elif isinstance(node, Call):
-                waiting += [*reversed(node.states), node.arguments, node.function]
-            else:
-                waiting.append(node.reference)
+            waiting += below(node)
         yield node
 
 
@@ -143,19 +152,20 @@ _MARK = object()
 class _Machine:
     """The unpickler's stack and memo, with stand-ins for everything it would import, call or build."""
 
-    def __init__(self) -> None:
+    def __init__(self, budget: Budget) -> None:
+        self.budget = budget
         self.protocol = 0
         self.stack: list[Any] = []
         self.memo: dict[int, Any] = {}
         self.names: list[Name] = []
         self.calls: list[Call] = []
         self.externals: list[External] = []
+        self.groups: list[Group] = []
 
     def run(self, stream: IO[bytes]) -> Reading:
         try:
-            for count, (opcode, argument, _) in enumerate(pickletools.genops(stream)):
-                if count > _MAX_OPCODES:
-                    raise RefusedError(f"a pickle of more than {_MAX_OPCODES} opcodes is not read")
+            for opcode, argument, _ in pickletools.genops(stream):
+                self.budget.take_opcode()
                 self.step(opcode.name, argument)
             value = self.stack.pop()
         except RefusedError:
@@ -168,7 +178,7 @@ class _Machine:
         return self.reading(value)
 
     def reading(self, value: Any) -> Reading:
-        return Reading(value, tuple(self.names), tuple(self.calls), tuple(self.externals))
+        return Reading(value, tuple(self.names), tuple(self.calls), tuple(self.externals), tuple(self.groups))
 
     def step(self, name: str, argument: Any) -> None:
         if name in _IGNORED:
@@ -181,7 +191,7 @@ class _Machine:
         elif name.startswith(("INT", "BININT", "LONG", "FLOAT", "BINFLOAT")) or "STRING" in name or "UNICODE" in name:
             self.stack.append(argument)
         elif "BYTES" in name or name == "BYTEARRAY8":
-            # Array contents tell nothing here, and a replay buffer has gigabytes of them.
+            # Array contents do not matter here, and a replay buffer has gigabytes of them.
             self.stack.append(bytes(argument if len(argument) <= _KEPT_BYTES else argument[:_KEPT_HEAD]))
         else:
             raise RefusedError(f"pickle opcode {name} is not used by any saved model")
@@ -197,62 +207,72 @@ class _Machine:
     def push_name(self, module: Any, name: Any) -> None:
         if not isinstance(module, str) or not isinstance(name, str):
             raise RefusedError("a pickle that computes the name of what it imports is not read further")
+        if not all(part.isidentifier() for part in [*module.split("."), *name.split(".")]):
+            raise RefusedError(f"a pickle that imports {f'{module}.{name}'!r}, which is not a name")
         if self.protocol < 3:  # written for Python 2: the unpickler translates the names it used
-            module, name = NAME_MAPPING.get((module, name), (IMPORT_MAPPING.get(module, module), name))
+            module, name = modern_name(module, name)
         found = Name(module, name)
         self.names.append(found)
         self.stack.append(found)
 
     def push_call(self, function: Any, arguments: Any, new: bool = False) -> None:
-        call = Call(function, arguments, new=new)
-        self.calls.append(call)
-        self.stack.append(call)
+        taken = items(arguments)
+        if function == _ENCODE and len(taken) == 2 and isinstance(taken[0], str) and taken[1] == "latin1":
+            self.stack.append(taken[0].encode("latin-1"))  # as protocols before 3 write bytes
+        elif function == _NO_BYTES and not taken:
+            self.stack.append(b"")
+        else:
+            self.calls.append(Call(function, arguments, new=new))
+            self.stack.append(self.calls[-1])
 
     def group(self, kind: str, count: int | None = None) -> None:
-        if count is None:
-            self.stack.append(Group(kind, self.pop_mark()))
-        elif count == 0:
-            self.stack.append(Group(kind))
-        else:
-            taken = self.stack[-count:]
+        taken = self.pop_mark() if count is None else self.stack[len(self.stack) - count :]
+        if count:
             if len(taken) < count:
                 raise IndexError("stack underflow")
             del self.stack[-count:]
-            self.stack.append(Group(kind, taken))
+        self.groups.append(Group(kind, taken))
+        self.stack.append(self.groups[-1])
 
-    def extend(self, taken: list[Any]) -> None:
+    def extend(self, kind: str, taken: list[Any]) -> None:
         target = self.stack[-1]
-        if isinstance(target, Group):
-            target.items += taken
-        elif isinstance(target, Call):
-            target.states += taken
-            target.extended = True
-        else:
-            raise TypeError("items for something that holds none")
+        if isinstance(target, Call):
+            target.item_kind = kind if target.item_kind in ("", kind) else "mixed"
+        elif not isinstance(target, Group) or target.kind != kind:
+            raise TypeError(f"items for something that is not a {kind}")
+        target.items += taken
+
+    def extend_marked(self, kind: str) -> None:
+        taken = self.pop_mark()
+        self.extend(kind, taken)
 
     def build(self) -> None:
         state = self.stack.pop()
         if isinstance(self.stack[-1], Name):
-            raise RefusedError(f"a pickle that would change {self.stack[-1]}, which it only imports")
-        if isinstance(self.stack[-1], Call):
-            self.stack[-1].states.append(state)
+            raise RefusedError(f"a pickle that would change {self.stack[-1]}, which it only imports", "code found")
+        if not isinstance(self.stack[-1], Call):
+            raise TypeError("a state for something that has none")
+        self.stack[-1].states.append(state)
 
     def reduce(self, new: bool = False) -> None:
         arguments = self.stack.pop()
         self.push_call(self.stack.pop(), arguments, new)
 
     def reduce_with_keywords(self) -> None:
-        keywords, arguments, function = self.stack.pop(), self.stack.pop(), self.stack.pop()
-        self.push_call(function, Group("tuple", [*items(arguments), keywords]), new=True)
+        self.group("tuple", 2)  # arguments and keywords: no row of the table has that shape
+        self.reduce(new=True)
 
     def object_from_mark(self) -> None:
         function, *arguments = self.pop_mark()
-        self.push_call(function, Group("tuple", arguments))
+        self.stack += [function, _MARK, *arguments]
+        self.group("tuple")
+        self.reduce()
 
     def instance(self, argument: str) -> None:
-        taken = self.pop_mark()
+        self.group("tuple")
+        arguments = self.stack.pop()
         self.push_name(*argument.split(" ", 1))
-        self.push_call(self.stack.pop(), Group("tuple", taken))
+        self.push_call(self.stack.pop(), arguments)
 
     def stack_global(self) -> None:
         name = self.stack.pop()
@@ -264,11 +284,14 @@ class _Machine:
         self.stack.append(found)
 
     def remember(self, index: Any) -> None:
+        if self.stack[-1] is _MARK:
+            raise IndexError("a mark to be remembered")
         self.memo[len(self.memo) if index is None else int(index)] = self.stack[-1]
 
 
-_IGNORED = {"FRAME", "STOP", "READONLY_BUFFER"}
-_CONSTANTS: dict[str, Any] = {"NONE": None, "NEWTRUE": True, "NEWFALSE": False, "MARK": _MARK, "NEXT_BUFFER": b""}
+_ENCODE, _NO_BYTES = Name("_codecs", "encode"), Name("builtins", "bytes")
+_IGNORED = {"FRAME", "STOP"}
+_CONSTANTS: dict[str, Any] = {"NONE": None, "NEWTRUE": True, "NEWFALSE": False, "MARK": _MARK}
 _ACTIONS: dict[str, Callable[[_Machine, Any], None]] = {
     "PROTO": lambda machine, argument: setattr(machine, "protocol", argument),
     "POP": lambda machine, _: _ignore(machine.stack.pop()),
@@ -295,11 +318,11 @@ _ACTIONS: dict[str, Callable[[_Machine, Any], None]] = {
     "DICT": lambda machine, _: machine.group("dict"),
     "EMPTY_SET": lambda machine, _: machine.group("set", 0),
     "FROZENSET": lambda machine, _: machine.group("set"),
-    "APPEND": lambda machine, _: machine.extend([machine.stack.pop()]),
-    "APPENDS": lambda machine, _: machine.extend(machine.pop_mark()),
-    "ADDITEMS": lambda machine, _: machine.extend(machine.pop_mark()),
-    "SETITEM": lambda machine, _: machine.extend(list(reversed([machine.stack.pop(), machine.stack.pop()]))),
-    "SETITEMS": lambda machine, _: machine.extend(machine.pop_mark()),
+    "APPEND": lambda machine, _: machine.extend("list", [machine.stack.pop()]),
+    "APPENDS": lambda machine, _: machine.extend_marked("list"),
+    "ADDITEMS": lambda machine, _: machine.extend_marked("set"),
+    "SETITEM": lambda machine, _: machine.extend("dict", [machine.stack.pop(), machine.stack.pop()][::-1]),
+    "SETITEMS": lambda machine, _: machine.extend_marked("dict"),
     "PUT": lambda machine, argument: machine.remember(argument),
     "BINPUT": lambda machine, argument: machine.remember(argument),
     "LONG_BINPUT": lambda machine, argument: machine.remember(argument),

@@ -1,7 +1,8 @@
-"""Save a model, load it under every target's conditions, and say where it is no longer the same."""
+"""Save a model, load it under every target's conditions, and report what is no longer the same."""
 
 from __future__ import annotations
 
+import os
 import sys
 import tempfile
 import zipfile
@@ -10,12 +11,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from pytest_rlstability.events import Fact, Section, Verdict
-from pytest_rlstability.models import plain_values, worker
-from pytest_rlstability.models.audit import Audit, audit
-from pytest_rlstability.models.compare import differences, fact_differences, not_finite
-from pytest_rlstability.models.interpreters import Interpreter, lend_cloudpickle
-from pytest_rlstability.models.targets import Target, other_python, variations
+from pytest_rlstability.kits.models import plain_values, worker
+from pytest_rlstability.kits.models.audit import Audit, audit
+from pytest_rlstability.kits.models.compare import differences, fact_differences, not_finite
+from pytest_rlstability.kits.models.interpreters import Interpreter, lend_cloudpickle
+from pytest_rlstability.kits.models.judge import EVERYTHING
+from pytest_rlstability.kits.models.targets import Target, other_python, variations
+from pytest_rlstability.model.user_code import Origin, origin
+from pytest_rlstability.model.verdict import Fact, Section, Verdict, Word
 from pytest_rlstability.steps import Outcome, Step, run_steps
 
 SUFFIX = {"sb3": ".zip", "vec_normalize": ".pkl", "buffer": ".pkl", "module": ".pt", "state_dict": ".pt"}
@@ -72,13 +75,13 @@ class RoundTrip:
 
     def verdict(self) -> Verdict | None:
         """The crash (or the stall) of the first target that had one, as the test's verdict."""
-        for ending, word in (("crash", "CRASH"), ("hang", "STALL")):
+        for ending, word in (("crash", Word.CRASH), ("hang", Word.STALL)):
             for trip in self.trips:
                 if trip.outcome.ending == ending:
                     return self._verdict(word, trip)
         return None
 
-    def _verdict(self, word: Any, trip: Trip) -> Verdict:
+    def _verdict(self, word: Word, trip: Trip) -> Verdict:
         facts: dict[str, Fact] = {"target": trip.target.name, "stage": trip.stage, "class": "saved model"}
         if trip.outcome.signal:
             facts["signal"] = trip.outcome.signal
@@ -143,7 +146,7 @@ def round_trip(
     """
     saved = _save(model, observations, directory)
     minors = [sys.version_info[:2], *(interpreter.minor for interpreter in interpreters)]
-    audited = audit(saved.path, minors)
+    audited = audit(saved.path, minors, EVERYTHING)
     others = [other_python(interpreter) for interpreter in interpreters]
     if portable and audited.code_entries:
         chosen = others
@@ -247,10 +250,7 @@ def _absolute(entry: str) -> str:
 
 def _own_directories() -> tuple[str, ...]:
     """Where the test's own modules are: the model may need them anywhere, but no other Python can use our libraries."""
-    libraries = ("site-packages", "dist-packages")
-    prefixes = tuple(_absolute(prefix) for prefix in (sys.prefix, sys.base_prefix))
-    entries = map(_absolute, sys.path)
-    return tuple(entry for entry in entries if not entry.startswith(prefixes) and not entry.endswith(libraries))
+    return tuple(entry for entry in map(_absolute, sys.path) if origin(entry + os.sep) is Origin.USER)
 
 
 def _values_step(target: Target, saved: Saved) -> Step:

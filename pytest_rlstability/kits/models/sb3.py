@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from pytest_rlstability.models.carried import Carried
-from pytest_rlstability.models.worker import REBUILT
+from pytest_rlstability.kits.models.carried import Carried
+from pytest_rlstability.kits.models.worker import REBUILT
 
 
 def replacement(attribute: str, carried: tuple[Carried, ...]) -> str:
@@ -53,3 +53,8 @@ _BY_POLICY_MODULE = {
     "stable_baselines3.sac": "stable_baselines3:SAC",
     "stable_baselines3.td3": "stable_baselines3:TD3",
 }
+ALGORITHMS = frozenset({
+    *_BY_POLICY_MODULE.values(), "stable_baselines3:PPO", "stable_baselines3:A2C", "stable_baselines3:DDPG",
+    "sb3_contrib:TRPO",
+})  # fmt: skip
+"""The algorithms that a file may name."""

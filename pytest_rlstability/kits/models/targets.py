@@ -8,7 +8,7 @@ import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
-from pytest_rlstability.models.interpreters import Interpreter
+from pytest_rlstability.kits.models.interpreters import Interpreter
 
 _THREADS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "NUMEXPR_NUM_THREADS")
 _NO_GPU = {"CUDA_VISIBLE_DEVICES": "", "HIP_VISIBLE_DEVICES": "", "ROCR_VISIBLE_DEVICES": ""}
@@ -36,7 +36,7 @@ class Target:
 
 
 def variations(threads: int, has_gpu: bool) -> list[Target]:
-    """This Python as it is, then under changed conditions: as few processes as can tell, since each imports torch."""
+    """This Python as it is, then under changed conditions: as few processes as possible, since each imports torch."""
     # A drawn hash seed would make every target one with another hash seed.
     same: dict[str, str | None] = {**{name: str(threads) for name in _THREADS}, "PYTHONHASHSEED": _hash_seed()}
     exact = not has_gpu

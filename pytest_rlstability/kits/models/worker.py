@@ -22,7 +22,7 @@ PROGRESS = (1.0, 0.75, 0.5, 0.25, 0.0)
 SCHEDULES = ("learning_rate", "lr_schedule", "clip_range", "clip_range_vf", "exploration_schedule")
 """Attributes of an SB3 model that are, or may be, functions of the remaining progress."""
 REBUILT = ("lr_schedule", "exploration_schedule")
-"""Those that every ``load()`` makes anew from other settings, so that what the file holds is never called."""
+"""Those that every ``load()`` makes again from other settings, so that what the file holds is never called."""
 
 _ROLLOUT = 32
 _BUFFER = 1000
@@ -35,7 +35,7 @@ Facts = dict[str, Any]
 
 
 def kind_of(model: Any) -> str:
-    """``sb3``, ``vec_normalize``, ``buffer``, ``module`` or ``state_dict``, told by the names of its classes."""
+    """``sb3``, ``vec_normalize``, ``buffer``, ``module`` or ``state_dict``, by the names of its classes."""
     names = {base.__name__ for base in type(model).__mro__}
     for name, kind in (("BaseAlgorithm", "sb3"), ("VecNormalize", "vec_normalize"), ("BaseBuffer", "buffer")):
         if name in names:
@@ -81,7 +81,7 @@ def load(path: str, kind: str, algorithm: str) -> Any:
         return load_from_pkl(path)
     import torch
 
-    return torch.load(path, map_location="cpu", weights_only=kind == "state_dict")
+    return torch.load(path, map_location="cpu", weights_only=kind != "module")
 
 
 def snapshot(model: Any, observations: Any) -> tuple[Arrays, Facts]:

@@ -1,4 +1,4 @@
-"""A connection through the proxy: two sockets and a flow of bytes each way, with the faults that work on it."""
+"""A connection through the proxy: two sockets, a flow of bytes each way, and the faults that apply to it."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from pytest_rlstability.proxy.faults import Effect
-from pytest_rlstability.proxy.rules import Direction, Rule
+from pytest_rlstability.kits.proxy.faults import Effect
+from pytest_rlstability.kits.proxy.rules import Direction, Rule
 
 if TYPE_CHECKING:
-    from pytest_rlstability.proxy.relay import Relay
+    from pytest_rlstability.kits.proxy.relay import Relay
 
 Address = tuple[int, tuple[str, int]]
 """An address family and a socket address of it."""
@@ -35,7 +35,7 @@ _buffer = memoryview(bytearray(_BUFFER_BYTES))
 
 @dataclass
 class _Armed:
-    """An effect that waits for its byte, or works already."""
+    """An effect on one flow. It becomes active once the rule's ``after_bytes`` have passed."""
 
     rule: Rule
     effect: Effect
@@ -111,11 +111,6 @@ class Flow:
         except OSError:
             pass  # the receiver is gone already
 
-    def discard(self) -> None:
-        """Read on so that the sender is never blocked, and drop what comes."""
-        self.finish()
-        self.discarding = True
-
     def reset(self) -> None:
         self.connection.abort()
 
@@ -123,7 +118,12 @@ class Flow:
         self.connection.cut()
 
     def half_close(self) -> None:
-        self.discard()
+        """End this direction; what still comes is read and dropped, so that the sender is never blocked."""
+        self.finish()
+        self.discarding = True
+
+    def source_ready(self, events: int) -> None:
+        self.connection.ready(events, self)
 
     def _permitted(self, now: float) -> int:
         """Bytes (or the end of the stream, one unit) that may pass now; a fault may end the connection instead."""
@@ -170,7 +170,7 @@ class Flow:
 
 
 class Connection:
-    """A client's connection, the proxy's own one to the server, and a flow each way."""
+    """A client's connection, the proxy's connection to the server, and a flow each way."""
 
     def __init__(self, relay: Relay, client: socket.socket, rules: Sequence[Rule], chance: random.Random) -> None:
         self.relay = relay
@@ -185,7 +185,7 @@ class Connection:
         self._connect(list(relay.upstream))
 
     def arm(self, rule: Rule) -> None:
-        """Put *rule* to work here; before the server has answered, it is kept until there is a flow."""
+        """Apply *rule*. Until the server has answered there is no flow, and the rule is kept for later."""
         if not self.flows:
             self._rules.append(rule)
         for flow in self.flows:
@@ -196,7 +196,7 @@ class Connection:
         self._rules.clear()
         for flow in self.flows:
             flow.armed.clear()
-            self._guarded(flow.forward)
+            self.wake(flow)
 
     def wake(self, flow: Flow) -> None:
         self._guarded(flow.forward)
@@ -204,7 +204,7 @@ class Connection:
     def cut(self) -> None:
         """FIN both ways. Closing with unread bytes would send an RST, so they are read and dropped first."""
         for flow in self.flows:
-            flow.discard()
+            flow.half_close()
         self.relay.close_later(self, _CUT_LINGER_SECONDS)
 
     def abort(self) -> None:
@@ -225,7 +225,8 @@ class Connection:
                 close(end)
 
     def _connect(self, addresses: list[Address], error: int = 0) -> None:
-        """Try the server's addresses in turn; if none answers, the client gets an RST, as near a refusal as it goes."""
+        """Try the server's addresses in turn. If none answers, the client gets an RST: its connection is already
+        accepted and cannot be refused."""
         if not addresses:
             self.relay.report_unreachable(error)
             self.abort()
@@ -251,59 +252,42 @@ class Connection:
         if error:
             self._try_next(server, addresses, error)
             return
-        self.flows = (
-            Flow(self, self.client, server, "upstream"),
-            Flow(self, server, self.client, "downstream"),
-        )
+        self.flows = Flow(self, self.client, server, "upstream"), Flow(self, server, self.client, "downstream")
         for rule in self._rules:
             self.arm(rule)
         self._watch_ends()
 
     def _watch_ends(self) -> None:
-        upstream, downstream = self.flows
-        for reading, writing, handler in (
-            (upstream, downstream, self._client_ready),
-            (downstream, upstream, self._server_ready),
-        ):
+        for reading, writing in zip(self.flows, reversed(self.flows), strict=True):
             events = selectors.EVENT_READ if reading.wants_to_read else 0
             if writing.sink_is_full and not writing.finished:
                 events |= selectors.EVENT_WRITE
-            self.relay.watch(reading.source, events, handler)
+            self.relay.watch(reading.source, events, reading.source_ready)
 
-    def _client_ready(self, events: int) -> None:
-        self._ready(events, reading=self.flows[0], writing=self.flows[1])
-
-    def _server_ready(self, events: int) -> None:
-        self._ready(events, reading=self.flows[1], writing=self.flows[0])
-
-    def _ready(self, events: int, reading: Flow, writing: Flow) -> None:
-        if self.closed:
-            return  # by another event of the same round
+    def ready(self, events: int, reading: Flow) -> None:
+        """The source of *reading*, which is the sink of the other flow, can be read from or written to."""
+        writing = next(flow for flow in self.flows if flow is not reading)
         if events & selectors.EVENT_WRITE:
             self._guarded(writing.forward)
-        if events & selectors.EVENT_READ and not self.closed:
+        if events & selectors.EVENT_READ:
             self._guarded(reading.read)
             if reading.source_ended and writing.stalled and not self.closed:
-                # Whoever the stall keeps waiting has said goodbye, and may be gone: nothing else would end this one.
+                # The stalled client has closed its side and may be gone: nothing else would close this connection.
                 self.relay.close_later(self, _ABANDONED_SECONDS)
 
     def _guarded(self, step: Callable[[float], None]) -> None:
-        """Run one step of a flow; an end that broke by itself breaks the other one the same way."""
-        if not self.closed:
-            try:
-                step(time.monotonic())
-            except BlockingIOError:
-                pass
-            except OSError:
-                self.abort()
-            self._settle()
-
-    def _settle(self) -> None:
+        """Run one step of a flow, unless the connection is closed. When one end breaks, the other is reset too."""
         if self.closed:
-            return
+            return  # by another event of the same round
+        try:
+            step(time.monotonic())
+        except BlockingIOError:
+            pass
+        except OSError:
+            self.abort()
         if all(flow.finished and flow.source_ended for flow in self.flows):
             self.close()
-        else:
+        elif not self.closed:
             self._watch_ends()
 
 

@@ -1,8 +1,8 @@
 """What can go wrong with a connection: one class per fault, one registry line each.
 
-An *effect* is one fault at work on one direction of one connection. It never touches a socket: the relay asks it how
-many bytes may pass now, and an effect that ends something calls one of the three methods of ``Line``. Time is always
-handed in, so that every effect can be tested with plain numbers.
+An *effect* is one fault on one direction of one connection. It never touches a socket: the relay asks it how many bytes
+may pass now, and an effect that ends something calls one of the three methods of ``Line``. The time is an argument, so
+that every effect can be tested with plain numbers.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import random
 from collections import deque
 from typing import Protocol
 
-from pytest_rlstability.units import parse_duration, parse_size
+from pytest_rlstability.model.units import parse_duration, parse_size
 
 
 class Line(Protocol):
@@ -26,7 +26,7 @@ class Line(Protocol):
         """End the connection with a FIN on both sides, as if it were finished."""
 
     def half_close(self) -> None:
-        """End this direction with a FIN, swallow what still comes, and leave the other direction alone."""
+        """End this direction with a FIN, drop what still comes, and leave the other direction alone."""
 
 
 class Effect:
@@ -80,7 +80,7 @@ class Refuse(Effect):
 
 
 class Stall(Effect):
-    """Nothing passes any more, for *seconds* (for ever if not given), and the connection stays open."""
+    """Nothing passes for *seconds* (if not given, ever again), and the connection stays open."""
 
     def __init__(self, *, seconds: str | float = math.inf) -> None:
         self._seconds = math.inf if seconds == math.inf else parse_duration(seconds)
@@ -174,15 +174,9 @@ class Drip(Effect):
 
 
 FAULTS: dict[str, type[Effect]] = {
-    "cut": Cut,
-    "delay": Delay,
-    "drip": Drip,
-    "half_close": HalfClose,
-    "refuse": Refuse,
-    "reset": Reset,
-    "stall": Stall,
+    "cut": Cut, "delay": Delay, "drip": Drip, "half_close": HalfClose, "refuse": Refuse, "reset": Reset, "stall": Stall,
     "throttle": Throttle,
-}
+}  # fmt: skip
 
 
 def make_effect(fault: str, how: dict[str, object]) -> Effect:

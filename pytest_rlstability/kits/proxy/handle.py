@@ -1,4 +1,4 @@
-"""The test's end of a chaos proxy: starts its process, gives it orders, reads its counts."""
+"""The test's side of a chaos proxy: starts its process, sends it requests, reads its counts."""
 
 from __future__ import annotations
 
@@ -6,18 +6,14 @@ import json
 import os
 import socket
 import subprocess
-import sys
 import threading
-from pathlib import Path
-from types import TracebackType
+from dataclasses import asdict
 
-from pytest_rlstability.proxy.faults import FAULTS
-from pytest_rlstability.proxy.rules import Direction, Rule
+from pytest_rlstability.kits.proxy import HOST
+from pytest_rlstability.kits.proxy.faults import FAULTS
+from pytest_rlstability.kits.proxy.rules import Direction, Rule
+from pytest_rlstability.osinfo.helper_process import HelperProcess, module_command
 
-_START = (
-    "import sys; sys.path.insert(0, {root!r}); from pytest_rlstability.proxy.process import main as chaos_proxy; "
-    "chaos_proxy()"
-)
 _PATIENCE_SECONDS = 10.0
 _COUNTS = ("connections", "bytes_upstream", "bytes_downstream", "unreachable")
 
@@ -52,8 +48,8 @@ class ProxyStats(dict[str, int]):
 class ChaosProxy:
     """A TCP proxy in front of the server at *host*:*port* that breaks connections on demand.
 
-    It runs in a process of its own: a worker that the test forks cannot keep its sockets open, native code that holds
-    the GIL cannot distort its timing, and none of its memory, threads or descriptors are the test's.
+    It runs in a process of its own: workers that the test forks cannot keep its sockets open, native code that holds
+    the GIL cannot delay it, and its memory, threads and descriptors are not the test's.
 
     >>> with ChaosProxy("127.0.0.1", 5000, seed=1) as proxy:  # doctest: +SKIP
     ...     proxy.add("reset", every=3, after_bytes=100_000)
@@ -66,12 +62,11 @@ class ChaosProxy:
         upstream = [(int(family), address[:2]) for family, _, _, _, address in found]
         self._lock = threading.Lock()
         self._counts: dict[str, int] = {}
-        root = str(Path(__file__).parents[2])
         job = json.dumps({"upstream": upstream, "seed": str(seed), "parent": os.getpid()})
-        command = [sys.executable, "-I", "-c", _START.format(root=root), job]
-        self._process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE)
+        command = module_command("pytest_rlstability.kits.proxy.process", job, isolated=True)
+        self._process = HelperProcess(command, stdout=subprocess.PIPE)
         self._line, self.port = self._join_process()
-        self.host = "127.0.0.1"
+        self.host = HOST
 
     @property
     def pid(self) -> int:
@@ -103,15 +98,14 @@ class ChaosProxy:
         It strikes in place of the first byte beyond *after_bytes* in its *direction* (``downstream``: from the server
         to the client). The arguments in *how* are the fault's own: ``proxy.add("delay", seconds=0.2, jitter=0.1)``.
         """
-        rule = Rule(fault, every, rate, after_bytes, direction, how)
-        self._request("add", rule.to_dict())
+        self._request("add", asdict(Rule(fault, every, rate, after_bytes, direction, how)))
 
     def clear(self) -> None:
-        """Forget every fault; connections that a fault holds back go on."""
+        """Remove every fault; bytes that a fault holds back pass on."""
         self._request("clear")
 
     def close(self) -> None:
-        """End the proxy and its connections. A proxy that had died before is an error, for its test proved nothing."""
+        """End the proxy and its connections. Raises if the proxy had died: its test proved nothing then."""
         if self.closed:
             return
         died = self._process.poll()
@@ -125,13 +119,8 @@ class ChaosProxy:
     def __enter__(self) -> ChaosProxy:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    def __exit__(self, *exception: object) -> None:
         self.close()
-
-    def __repr__(self) -> str:
-        return f"<ChaosProxy {self.host}:{self.port} pid {self.pid}>"
 
     def _join_process(self) -> tuple[socket.socket, int]:
         output = self._process.stdout
@@ -141,7 +130,7 @@ class ChaosProxy:
         if not ports:
             raise self._death()
         message = json.loads(ports)
-        line = socket.create_connection(("127.0.0.1", message["control_port"]), timeout=_PATIENCE_SECONDS)
+        line = socket.create_connection((HOST, message["control_port"]), timeout=_PATIENCE_SECONDS)
         line.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         return line, message["port"]
 
@@ -163,15 +152,12 @@ class ChaosProxy:
         return received
 
     def _end_process(self) -> None:
-        try:
-            self._process.wait(_PATIENCE_SECONDS)
-        except subprocess.TimeoutExpired:
-            self._process.kill()
-            self._process.wait()
+        if not self._process.ended_within(_PATIENCE_SECONDS):
+            self._process.end()
 
     def _death(self) -> RuntimeError:
         self._end_process()
         return RuntimeError(
             f"the chaos proxy's process (pid {self.pid}) ended with status {self._process.returncode}; "
-            "its last words are in the captured stderr. This is not a failure of the code under test."
+            "its last output is in the captured stderr. This is not a failure of the code under test."
         )

@@ -1,7 +1,7 @@
 """The proxy's own process: the relay, and a control line to the test that started it.
 
-The control line carries one JSON object a line each way. The process ends when that line closes or its parent dies,
-whichever comes first: a worker that the test forked may hold the line open for ever.
+The control line is a socket that carries one JSON value per line each way. The process ends when it is closed or when
+the parent dies, because a worker that the test forked may hold it open.
 """
 
 from __future__ import annotations
@@ -11,11 +11,10 @@ import os
 import selectors
 import signal
 import socket
-import sys
-from collections.abc import Callable
 
-from pytest_rlstability.proxy.relay import Relay
-from pytest_rlstability.proxy.rules import Rule
+from pytest_rlstability.kits.proxy import HOST
+from pytest_rlstability.kits.proxy.relay import Relay
+from pytest_rlstability.kits.proxy.rules import Rule
 
 _JOINING_SECONDS = 10.0
 
@@ -27,11 +26,6 @@ class ControlLine:
         self._relay = relay
         self._line = line
         self._received = b""
-        self._requests: dict[str, Callable[[dict[str, object]], None]] = {
-            "add": lambda how: relay.add(Rule(**how)),  # type: ignore[arg-type]
-            "clear": lambda how: relay.clear(),
-            "count": lambda how: None,
-        }
         relay.watch(line, selectors.EVENT_READ, self._ready)
 
     def _ready(self, events: int) -> None:
@@ -44,22 +38,27 @@ class ControlLine:
             return
         *requests, self._received = (self._received + received).split(b"\n")
         for request in requests:
-            name, how = json.loads(request)
-            self._requests[name](how)
+            match json.loads(request):
+                case ["add", rule]:
+                    self._relay.add(Rule(**rule))
+                case ["clear", _]:
+                    self._relay.clear()
+                case [name, _] if name != "count":
+                    raise ValueError(f"unknown request {name!r}")
             self._line.sendall(json.dumps(self._relay.counts).encode() + b"\n")
 
 
 def _stop_with_parent(relay: Relay, parent: int) -> None:
-    """Linux only: elsewhere the control line's end must do."""
+    """Linux only: elsewhere the process ends with its control line."""
     if hasattr(os, "pidfd_open"):
         descriptor = os.pidfd_open(os.getppid())
         relay.watch(descriptor, selectors.EVENT_READ, lambda events: relay.stop())
         if os.getppid() != parent:
-            relay.stop()  # it died before anybody watched
+            relay.stop()  # it died before it could be watched
 
 
 def _allow_many_descriptors() -> None:
-    """A thousand stalled connections are an ordinary test, and two descriptors each."""
+    """A test with a thousand stalled connections needs two descriptors for each."""
     try:
         import resource
     except ImportError:
@@ -68,17 +67,16 @@ def _allow_many_descriptors() -> None:
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 
 
-def main() -> None:
-    """Serve until the test that started this process closes the control line. The job comes as the only argument."""
-    job = json.loads(sys.argv[1])
+def main(arguments: list[str]) -> None:
+    """Serve until the test that started this process closes the control line. The job is the only argument."""
+    job = json.loads(arguments[0])
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the whole group; the test decides what it means
     _allow_many_descriptors()
     relay = Relay([(family, tuple(address)) for family, address in job["upstream"]], job["seed"])
     _stop_with_parent(relay, job["parent"])
-    with socket.create_server(("127.0.0.1", 0)) as listener:
+    with socket.create_server((HOST, 0)) as listener:
         listener.settimeout(_JOINING_SECONDS)
-        ports = {"port": relay.port, "control_port": listener.getsockname()[1]}
-        print(json.dumps(ports), flush=True)
+        print(json.dumps({"port": relay.port, "control_port": listener.getsockname()[1]}), flush=True)
         line, _ = listener.accept()
     line.settimeout(None)
     line.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)

@@ -1,7 +1,7 @@
 """The relay: one thread, one selector, every connection of the proxy.
 
-Nothing here runs on a poll interval. An idle relay sleeps in the selector without a timeout, so that it neither burns
-CPU nor looks like progress to whoever watches the test for a stall.
+There is no poll interval. An idle relay sleeps in the selector without a timeout, so that it uses no CPU and does not
+look like progress to the stall watchdog.
 """
 
 from __future__ import annotations
@@ -16,14 +16,15 @@ import time
 from collections import Counter
 from collections.abc import Callable, Sequence
 
-from pytest_rlstability.proxy.connection import Address, Connection, Flow, close_with_reset
-from pytest_rlstability.proxy.rules import Draw, Rule
+from pytest_rlstability.kits.proxy import HOST
+from pytest_rlstability.kits.proxy.connection import Address, Connection, Flow, close_with_reset
+from pytest_rlstability.kits.proxy.rules import Draw, Rule
 
 
 class Relay:
-    """Accepts connections, applies the rules, counts. ``run()`` returns when *stop* is called from a handler."""
+    """Accepts connections, applies the rules, counts. ``run()`` returns after a handler has called ``stop()``."""
 
-    def __init__(self, upstream: Sequence[Address], seed: object, host: str = "127.0.0.1") -> None:
+    def __init__(self, upstream: Sequence[Address], seed: object) -> None:
         self.upstream = upstream
         self.counts: Counter[str] = Counter()
         self._seed = seed
@@ -34,9 +35,9 @@ class Relay:
         self._close_times: dict[Connection, float] = {}
         self._selector = selectors.DefaultSelector()
         self._running = True
-        # Holds the port while ``refuse`` has the listener closed, so that nobody else can be given it meanwhile.
-        self._placeholder = _bound_socket(host, 0)
-        self.host, self.port = self._placeholder.getsockname()[:2]
+        # Keeps the port reserved while ``refuse`` has the listener closed.
+        self._placeholder = _bound_socket(0)
+        self.port: int = self._placeholder.getsockname()[1]
         self._listener: socket.socket | None = None
         self._listen()
 
@@ -55,7 +56,7 @@ class Relay:
                 connection.arm(rule)
 
     def clear(self) -> None:
-        """No rule applies any more, and what a fault holds back goes on its way."""
+        """Remove every rule; bytes that a fault holds back pass on."""
         self._draws.clear()
         for connection in list(self._connections):
             connection.disarm()
@@ -65,7 +66,7 @@ class Relay:
     def run(self) -> None:
         while self._running:
             ready = self._selector.select(self._timeout())
-            # Accepting first: a count asked for over the control line includes every connection made before it.
+            # Accept first: counts that the test requests must include every connection made before the request.
             ready.sort(key=lambda item: item[0].fileobj is not self._listener)
             for key, events in ready:
                 key.data(events)
@@ -113,7 +114,7 @@ class Relay:
             print(f"chaos_proxy: cannot reach the server at {host}:{port}: {reason}", file=sys.stderr, flush=True)
 
     def _listen(self) -> None:
-        self._listener = _bound_socket(self.host, self.port)
+        self._listener = _bound_socket(self.port)
         self._listener.listen(1024)
         self._listener.setblocking(False)
         self.watch(self._listener, selectors.EVENT_READ, self._accept)
@@ -129,7 +130,7 @@ class Relay:
             try:
                 client, _ = self._listener.accept()
             except OSError:
-                return  # nobody is waiting, or the client gave up before its turn
+                return  # no client is waiting, or it gave up before its turn
             self.counts["connections"] += 1
             struck = [draw.rule for draw in self._draws if draw.next()]
             if any(rule.fault == "refuse" for rule in struck):
@@ -146,8 +147,6 @@ class Relay:
         return max(0.0, min(times) - time.monotonic()) if times else None
 
     def _run_timers(self) -> None:
-        if not self._wake_times and not self._close_times:
-            return
         now = time.monotonic()
         for flow in [flow for flow, when in self._wake_times.items() if when <= now]:
             del self._wake_times[flow]
@@ -156,8 +155,8 @@ class Relay:
             connection.close()
 
 
-def _bound_socket(host: str, port: int) -> socket.socket:
+def _bound_socket(port: int) -> socket.socket:
     bound = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
     bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-    bound.bind((host, port))
+    bound.bind((HOST, port))
     return bound

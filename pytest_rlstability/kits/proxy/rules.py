@@ -1,16 +1,16 @@
-"""Which connections a fault strikes, where, and from which byte on."""
+"""Which connections a fault strikes, in which direction, and after how many bytes."""
 
 from __future__ import annotations
 
 import random
-from dataclasses import asdict, dataclass, field
-from typing import Literal
+from dataclasses import dataclass, field
+from typing import Literal, get_args
 
-from pytest_rlstability.proxy.faults import Effect, make_effect
-from pytest_rlstability.units import parse_size
+from pytest_rlstability.kits.proxy.faults import Effect, make_effect
+from pytest_rlstability.model.units import parse_size
 
 Direction = Literal["downstream", "upstream"]
-DIRECTIONS: tuple[Direction, ...] = ("downstream", "upstream")
+DIRECTIONS: tuple[Direction, ...] = get_args(Direction)
 
 
 @dataclass(frozen=True)
@@ -43,11 +43,8 @@ class Rule:
         return self.every is None and self.rate is None
 
     def effect(self) -> Effect:
-        """The fault, new, for one direction of one connection."""
+        """A new effect of the fault, for one direction of one connection."""
         return make_effect(self.fault, self.how)
-
-    def to_dict(self) -> dict[str, object]:
-        return asdict(self)
 
 
 class Draw:

@@ -1,8 +1,8 @@
-"""The rule that tells shared use from unsafe use, and nothing else.
+"""The rule that separates safe shared use from races.
 
-Two uses of one emulator from different threads are safe when neither changes it, when one thread told the
-other in between (``ordering.py``), or when both held a common lock (``locks.py``). Everything else is a race,
-whether or not the two happened to meet in this run.
+Two uses of one emulator from different threads are safe when neither changes it, when one thread signalled the
+other in between (``ordering.py``), or when both held a common lock (``locks.py``). Everything else is a race, even if
+the two did not overlap in this run.
 """
 
 from __future__ import annotations
@@ -10,8 +10,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from pytest_rlstability.pyboy.ordering import Clock
-from pytest_rlstability.sites import Site
+from pytest_rlstability.kits.pyboy.ordering import Clock
+from pytest_rlstability.model.user_code import Site
 
 
 @dataclass(frozen=True)
@@ -42,11 +42,11 @@ class AccessLog:
         self._newest: dict[tuple[int, frozenset[Any], bool], Access] = {}
 
     def conflict(self, access: Access, present: Clock) -> Access | None:
-        """An earlier use that *access* races with, given everything its thread has been told."""
+        """An earlier use that *access* races with; *present* is what its thread knows."""
         return next((old for old in self._newest.values() if old.conflicts_with(access, present)), None)
 
     def add(self, access: Access, present: Clock) -> None:
-        """Remember *access*, and forget those whose every conflict it would have as well."""
+        """Remember *access*, and forget earlier ones that conflict only where *access* does too."""
         if access.changes:
             self._newest = {
                 place: old
@@ -56,9 +56,9 @@ class AccessLog:
         self._newest[(access.key, access.locks, access.changes)] = access
 
     def is_shared(self, key: int) -> bool:
-        """Whether any thread but *key*'s is remembered."""
+        """Whether a use by another thread than *key*'s is remembered."""
         return any(old.key != key for old in self._newest.values())
 
     def unordered(self, key: int, present: Clock) -> list[Access]:
-        """The newest uses by other threads than *key*'s that it has not been told of."""
+        """The newest uses by other threads that are not ordered before *key*'s present."""
         return [old for old in self._newest.values() if old.key != key and not old.happened_before(present)]

@@ -1,5 +1,5 @@
-"""What crosses between a test and its emulator's process: length-prefixed messages over a socket pair,
-and one shared block of memory with the frame number and the screen."""
+"""How a test and its emulator's process communicate: length-prefixed messages over a socket pair, and a block of
+shared memory with the frame number and the screen."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from typing import Any
 
 HEIGHT, WIDTH, CHANNELS = 144, 160, 4
 STACKS, OUTPUT = "stacks.txt", "output.txt"
-"""Files in the emulator's directory: faulthandler's dumps, and whatever it prints."""
+"""Files in the emulator's directory: faulthandler's dumps, and what the process prints."""
 SCREEN_BYTES = HEIGHT * WIDTH * CHANNELS
 
 _LENGTH = struct.Struct("=Q")
@@ -27,9 +27,9 @@ _SLEPT_SHARE = 0.6
 
 
 class Channel:
-    """One end of the socket pair. Waiting spins for up to *spin* seconds before it sleeps: waking a sleeping
-    process costs about as much as half a frame of emulation. A long wait whose length can be *expected* sleeps
-    through most of it first, since a spinning core slows its neighbour down.
+    """One end of the socket pair. Waiting spins for up to *spin* seconds before it sleeps: waking a sleeping process
+    takes about as long as half a frame of emulation. A long wait of an *expected* length sleeps through most of it
+    first, because a spinning core slows other cores down.
     """
 
     def __init__(self, end: socket.socket, *, spin: float) -> None:
@@ -44,7 +44,7 @@ class Channel:
         self._socket.sendall(_LENGTH.pack(len(data)) + data)
 
     def ready(self, seconds: float | None, *, expected: float = 0.0) -> bool:
-        """Whether a message (or the end of the stream) arrives within *seconds*; ``None`` waits for ever."""
+        """Whether a message (or the end of the stream) arrives within *seconds*; ``None`` waits without a limit."""
         if self._received:
             return True
         if self.spin and expected > _WORTH_SLEEPING:
@@ -84,7 +84,7 @@ class Channel:
 
 
 def _anonymous_file() -> int:
-    """A file without a name: nothing is left behind, however its users die."""
+    """A file without a name, so that nothing is left behind when its processes die."""
     if hasattr(os, "memfd_create"):
         return os.memfd_create("rlstability-pyboy")
     descriptor, path = tempfile.mkstemp()
@@ -112,18 +112,18 @@ class SharedBlock:
         self._words[0] = number
 
     def pixels(self) -> Any:
-        """The screen as a numpy array of shape ``(144, 160, 4)``, backed by this very memory."""
+        """The screen as a numpy array of shape ``(144, 160, 4)``, backed by this memory."""
         import numpy
 
         flat = numpy.frombuffer(self._memory, dtype=numpy.uint8, count=SCREEN_BYTES, offset=_SCREEN_OFFSET)
         return flat.reshape(HEIGHT, WIDTH, CHANNELS)
 
     def close_descriptor(self) -> None:
-        """The mapping stays for as long as somebody looks at it; the descriptor need not."""
+        """Close the descriptor, which the mapping does not need."""
         with contextlib.suppress(OSError):
             os.close(self.descriptor)
 
     def release(self) -> None:
-        """Let go of the memory, and remember the frame number: the mapping goes with the last view of it."""
+        """Release the memory but keep the frame number. The mapping is freed with its last view."""
         self._words = [self.frame]
         self._memory = None

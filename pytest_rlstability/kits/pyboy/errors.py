@@ -1,12 +1,12 @@
-"""How an emulator's process dies, told so that nobody has to guess."""
+"""The exceptions for an emulator process that died or does not answer, each with its report."""
 
 from __future__ import annotations
 
-import signal
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from pytest_rlstability.events import Section, Verdict, VerdictFailure, Word
+from pytest_rlstability.model.verdict import Section, Verdict, VerdictFailure, Word
+from pytest_rlstability.osinfo.fatal_signals import signal_of_exit
 
 
 @dataclass(frozen=True)
@@ -21,21 +21,19 @@ class LastSeen:
     output: str
 
     def sections(self) -> tuple[Section, ...]:
-        inputs = "\n".join(self.inputs) or "none"
-        lines = f"emulator process {self.pid}, frame {self.frame}, in {self.doing}"
         return (
-            ("", lines),
-            ("last inputs", inputs),
+            ("", f"emulator process {self.pid}, frame {self.frame}, in {self.doing}"),
+            ("last inputs", "\n".join(self.inputs) or "none"),
             ("Python stack of the emulator process", self.stack or "none was written"),
             ("output of the emulator process", self.output or "none"),
         )
 
 
 class EmulatorDiedError(VerdictFailure, RuntimeError):
-    """What ``EmulatorCrashed`` and ``EmulatorStalled`` have in common: a verdict, and what was last seen.
+    """The base of ``EmulatorCrashed`` and ``EmulatorStalled``: a verdict, and what was last seen.
 
-    Raised at the next use, and the test fails with the verdict even if the exception was swallowed on its way.
-    A test that wants the emulator to die says so with ``pytest.raises(EmulatorCrashed)``, or in an ``except``
+    It is raised at the next use. The test fails with the verdict even if the exception was swallowed.
+    A test that expects the emulator to die says so with ``pytest.raises(EmulatorCrashed)``, or in an ``except``
     clause with ``error.expected = True``.
     """
 
@@ -50,7 +48,7 @@ class EmulatorDiedError(VerdictFailure, RuntimeError):
 
 
 class EmulatorCrashed(EmulatorDiedError):  # noqa: N818 (a public name, fixed)
-    """The process of a ``forked_pyboy`` is gone: killed by a signal or by itself.
+    """The process of a ``forked_pyboy`` was killed by a signal, or exited.
 
     ``with pytest.raises(EmulatorCrashed) as caught: boy.tick()``, then ``caught.value.frame``,
     ``caught.value.signal`` (``"SIGSEGV"``, or ``None`` when it exited) and ``caught.value.seen.inputs``.
@@ -58,10 +56,10 @@ class EmulatorCrashed(EmulatorDiedError):  # noqa: N818 (a public name, fixed)
 
     def __init__(self, seen: LastSeen, returncode: int | None) -> None:
         self.returncode = returncode
-        self.signal = _signal_name(returncode)
+        self.signal = signal_of_exit(returncode) or None
         how = self.signal or f"exit code {returncode}"
         headline = f"PyBoy's process died of {how} in {seen.doing} at frame {seen.frame}"
-        super().__init__(_verdict("CRASH", headline, seen, {"signal": how, "class": "emulator"}), seen)
+        super().__init__(_verdict(Word.CRASH, headline, seen, {"signal": how, "class": "emulator"}), seen)
 
 
 class EmulatorStalled(EmulatorDiedError):  # noqa: N818 (a public name, fixed)
@@ -72,17 +70,8 @@ class EmulatorStalled(EmulatorDiedError):  # noqa: N818 (a public name, fixed)
 
     def __init__(self, seen: LastSeen, limit: str) -> None:
         headline = f"PyBoy did not return from {seen.doing} and no frame passed for {limit}, at frame {seen.frame}"
-        super().__init__(_verdict("STALL", headline, seen, {"class": "emulator"}), seen)
+        super().__init__(_verdict(Word.STALL, headline, seen, {"class": "emulator"}), seen)
 
 
 def _verdict(word: Word, headline: str, seen: LastSeen, facts: dict[str, str]) -> Verdict:
     return Verdict(word, headline, sections=seen.sections(), facts={**facts, "frame": seen.frame})
-
-
-def _signal_name(returncode: int | None) -> str | None:
-    if returncode is None or returncode >= 0:
-        return None
-    try:
-        return signal.Signals(-returncode).name
-    except ValueError:
-        return f"signal {-returncode}"

@@ -1,49 +1,43 @@
-"""``pyboy_guard``: an emulator of this process, watched so closely that misuse fails in every run."""
+"""``pyboy_guard``: an emulator in this process whose misuse fails in every run."""
 
 from __future__ import annotations
 
 import _thread
-import shutil
 import sys
-import tempfile
 import threading
 from collections.abc import Callable
 from contextlib import ExitStack
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import pytest
 
-from pytest_rlstability.pyboy.accesses import Access, AccessLog
-from pytest_rlstability.pyboy.launch import place_rom
-from pytest_rlstability.pyboy.listeners import JpegSaves, LostExceptions
-from pytest_rlstability.pyboy.locks import HeldLocks
-from pytest_rlstability.pyboy.ordering import Order
-from pytest_rlstability.pyboy.views import LiveViews, describe_shared
-from pytest_rlstability.sites import Site, here, users_frame
+from pytest_rlstability.child.locks.patch import install, uninstall
+from pytest_rlstability.kits.pyboy.accesses import Access, AccessLog
+from pytest_rlstability.kits.pyboy.launch import place_rom
+from pytest_rlstability.kits.pyboy.listeners import JpegSaves, LostExceptions
+from pytest_rlstability.kits.pyboy.locks import held_locks
+from pytest_rlstability.kits.pyboy.ordering import Order
+from pytest_rlstability.kits.pyboy.views import LiveViews, describe_shared
+from pytest_rlstability.model.user_code import Site, here, users_frame
 
-READING_METHODS = frozenset(
-    {
-        "game_area",
-        "game_area_collision",
-        "get_sprite",
-        "get_sprite_by_tile_identifier",
-        "get_tile",
-        "save_state",
-        "symbol_lookup",
-    }
-)
-READING_PARTS = frozenset({"screen", "sound", "sgb", "rumble", "tilemap_background", "tilemap_window"})
-"""Parts whose methods only look; calling a method of any other part counts as a change."""
+READING_METHODS = (
+    "game_area", "game_area_collision", "get_sprite", "get_sprite_by_tile_identifier", "get_tile", "save_state",
+    "symbol_lookup",
+)  # fmt: skip
+READING_PARTS = ("screen", "sound", "sgb", "rumble", "tilemap_background", "tilemap_window")
+"""Parts whose methods only read; calling a method of any other part counts as a change."""
 
-_PREFIX = "pyboy_guard: "
+_NAME = "pyboy_guard"
+_PREFIX = f"{_NAME}: "
 _MISUSE = "misuse"
 
 
 class PyBoyMisuseError(pytest.fail.Exception, RuntimeError):  # type: ignore[name-defined, misc]
     """The guarded emulator was about to be used in a way that crashes some runs; the call was not made.
 
-    The test fails with this report even if the exception is swallowed on its way.
+    The test fails with this report even if the exception is swallowed.
     """
 
     def __init__(self, report: str) -> None:
@@ -51,8 +45,8 @@ class PyBoyMisuseError(pytest.fail.Exception, RuntimeError):  # type: ignore[nam
 
 
 class GuardedPyBoy:
-    """A PyBoy behind PyBoy's own API, every use of which is judged first. ``boy.hand_over()`` says that this
-    thread is done with it for now, where threads agree by means that the guard cannot see (a plain flag).
+    """A PyBoy with its own API, each use of which is judged first. ``boy.hand_over()`` says that this thread is done
+    with it for now, where threads synchronize by means that the guard cannot see (a plain flag).
     """
 
     def __init__(self, emulator: Any, guard: GuardFactory) -> None:
@@ -69,7 +63,7 @@ class GuardedPyBoy:
     # Judging
 
     def use(self, operation: str, *, changes: bool, call: Callable[[], Any]) -> Any:
-        """Make *call* if this thread may do so now; for the parts, not for tests."""
+        """Make *call* if this thread may do so now; for the emulator's parts, not for tests."""
         access = self._judge(operation, changes=changes)
         self._running[access.key] = access
         try:
@@ -91,12 +85,12 @@ class GuardedPyBoy:
 
     def _access(self, operation: str, *, changes: bool) -> Access:
         order = self._guard.order
-        order.observe(self)  # what hand_over() told
+        order.observe(self)  # what hand_over() published
         key = order.key()
-        # A thread that is alone orders all it did before the next one starts: no lock of its matters.
+        # What the only thread did is ordered before any thread that starts later, so its locks do not matter.
         shared = threading.active_count() > 1 or self._log.is_shared(key)
         frame = users_frame(sys._getframe(2)) if shared else None
-        locks = self._guard.locks.of_caller(frame)
+        locks = held_locks(frame)
         return Access(operation, changes, threading.current_thread().name, key, order.clock()[key], locks, here())
 
     def _meets(self, access: Access) -> Access | None:
@@ -104,7 +98,7 @@ class GuardedPyBoy:
         return next((other for other in others if other.changes or access.changes), None)
 
     def hand_over(self) -> None:
-        """Tell the guard that whoever uses the emulator next may: ``boy.hand_over(); self.your_turn = True``."""
+        """Let any thread use the emulator next: ``boy.hand_over(); self.your_turn = True``."""
         self._guard.order.publish(self)
 
     # PyBoy's API
@@ -117,7 +111,7 @@ class GuardedPyBoy:
         return bool(self.use(call, changes=True, call=lambda: self._emulator.tick(count, render, sound)))
 
     def stop(self, *arguments: Any, **keywords: Any) -> None:
-        """As PyBoy's; the second one does nothing. Views of the screen must be gone by now."""
+        """As PyBoy's; a second call does nothing. No view of the screen may be kept after it."""
         if self._stopped_at is not None:
             return
         self.use("stop()", changes=True, call=lambda: self._emulator.stop(*arguments, **keywords))
@@ -128,7 +122,7 @@ class GuardedPyBoy:
         self._guard.forget(self)
 
     def end(self) -> None:
-        """The test is over: whoever still uses the emulator is too late; for the fixture."""
+        """Stop the emulator at the end of the test, unless another thread may still use it; for the fixture."""
         if self._stopped_at is not None:
             return
         names = {thread.name for thread in threading.enumerate()}
@@ -236,30 +230,25 @@ class GuardFactory:
 
     def __init__(self) -> None:
         self.order = Order()
-        self.locks = HeldLocks()
         self._stack = ExitStack()
-        self._boys: dict[GuardedPyBoy, Path | None] = {}
+        self._boys: dict[GuardedPyBoy, ExitStack] = {}
         self._findings: dict[str, str] = {}
 
     def __call__(self, emulator: Any = None, **options: Any) -> GuardedPyBoy:
         from pyboy import PyBoy
 
-        directory: Path | None = None
-        if not isinstance(emulator, PyBoy):
-            directory = Path(tempfile.mkdtemp(prefix="pyboy-rlstability-"))
-            try:
-                rom = place_rom(emulator, directory, cgb=bool(options.get("cgb")))
+        with ExitStack() as files:
+            if not isinstance(emulator, PyBoy):
+                directory = TemporaryDirectory(prefix="pyboy-rlstability-", ignore_cleanup_errors=True)
+                rom = place_rom(emulator, Path(files.enter_context(directory)), cgb=bool(options.get("cgb")))
                 emulator = PyBoy(str(rom), **{"window": "null", "log_level": "ERROR", **options})
-            except BaseException:
-                _remove(directory)
-                raise
-        boy = GuardedPyBoy(emulator, self)
-        self._boys[boy] = directory
+            boy = GuardedPyBoy(emulator, self)
+            self._boys[boy] = files.pop_all()
         return boy
 
     def forget(self, boy: GuardedPyBoy) -> None:
-        """A *boy* that is stopped needs its ROM no more, nor anybody to stop it."""
-        _remove(self._boys.pop(boy, None))
+        """Remove the files of a *boy* that is stopped."""
+        self._boys.pop(boy, ExitStack()).close()
 
     def misused(self, report: str) -> None:
         """Refuse the call that is about to be made."""
@@ -271,7 +260,7 @@ class GuardFactory:
         self._findings.setdefault(kind, report)
 
     def report(self) -> str:
-        """Everything found that the test has not already failed with; empty when all is well."""
+        """Everything found that the test has not already failed with; may be empty."""
         failure = getattr(sys, "last_value", None)
         unseen = dict(self._findings)
         if isinstance(failure, PyBoyMisuseError):
@@ -283,8 +272,9 @@ class GuardFactory:
     def __enter__(self) -> GuardFactory:
         self._lost = self._stack.enter_context(LostExceptions())
         self._jpegs = self._stack.enter_context(JpegSaves())
+        install(_NAME)
+        self._stack.callback(uninstall, _NAME)
         self._stack.enter_context(self.order)
-        self._stack.enter_context(self.locks)
         return self
 
     def __exit__(self, *exception: object) -> None:
@@ -294,11 +284,6 @@ class GuardFactory:
         self._stack.close()
         for kind, text in [*self._lost.findings(PyBoyMisuseError), *self._jpegs.findings()]:
             self.found(kind, text)
-
-
-def _remove(directory: Path | None) -> None:
-    if directory is not None:
-        shutil.rmtree(directory, ignore_errors=True)
 
 
 def _is_value(value: object) -> bool:
@@ -312,17 +297,13 @@ def _described(use: Access) -> str:
 
 
 def _race(earlier: Access, later: Access, *, met: bool) -> str:
+    headline = f"PyBoy is used by two threads {'at the same moment' if met else 'without synchronization'}"
+    advice = "hold one lock around every use, or use forked_pyboy, which is safe from any thread"
     if "stop()" in (earlier.operation, later.operation):
         headline = "PyBoy is stopped while another thread may still use it"
         advice = "join the thread (or take the common lock) before stop()"
-    elif met:
-        headline = "PyBoy is used by two threads at the same moment"
-        advice = "hold one lock around every use, or use forked_pyboy, which is safe from any thread"
-    else:
-        headline = "PyBoy is used from two threads that nothing keeps apart"
-        advice = "hold one lock around every use, or use forked_pyboy, which is safe from any thread"
     uses = f"{_described(earlier)}\n{_described(later)}"
-    return f"{headline}\n{uses}\n  This crashes some runs and not others; the call was not made. To mend it: {advice}."
+    return f"{headline}\n{uses}\n  This crashes some runs and not others; the call was not made. To fix it: {advice}."
 
 
 def _after_stop(use: Access, stopped: Site) -> str:

@@ -1,23 +1,21 @@
-"""Starting the emulator's process, and taking every trace of it away again."""
+"""Starts the emulator's process, and removes everything it leaves."""
 
 from __future__ import annotations
 
-import contextlib
 import os
 import shutil
 import signal
 import socket
-import subprocess
-import sys
 import tempfile
-import time
 from pathlib import Path
 from typing import IO, Any
 
-from pytest_rlstability.pyboy.rom import build_rom
-from pytest_rlstability.pyboy.wire import OUTPUT, STACKS, Channel, SharedBlock
+from pytest_rlstability.kits.pyboy.channel import OUTPUT, STACKS, Channel, SharedBlock
+from pytest_rlstability.kits.pyboy.rom import build_rom
+from pytest_rlstability.osinfo.fatal_signals import ask_for_stacks
+from pytest_rlstability.osinfo.helper_process import HelperProcess, module_command
 
-CLIENT_SPIN = 1e-3
+_SPIN = 1e-3
 _SIBLINGS = (".ram", ".rtc", ".sym", ".map")
 _TAIL = 4000
 _DUMP_WAIT = 1.0
@@ -26,8 +24,8 @@ _running: set[int] = set()
 
 
 def place_rom(rom: str | os.PathLike[str] | bytes | IO[bytes] | None, directory: Path, *, cgb: bool) -> Path:
-    """A copy of *rom* for one emulator alone: PyBoy writes save files beside the ROM, and two emulators with
-    one ROM file would read each other's. Save and symbol files beside the original come along."""
+    """A copy of *rom* for one emulator, with the save and symbol files beside it: PyBoy writes save files beside the
+    ROM, and two emulators with one ROM file would read each other's."""
     if rom is None:
         copy = directory / ("homebrew.gbc" if cgb else "homebrew.gb")
         copy.write_bytes(build_rom(cgb=cgb))
@@ -46,7 +44,7 @@ def place_rom(rom: str | os.PathLike[str] | bytes | IO[bytes] | None, directory:
 
 
 class EmulatorProcess:
-    """One ``pytest_rlstability.pyboy.server`` with its directory, its shared block and our end of its channel."""
+    """One ``pytest_rlstability.kits.pyboy.server`` with its directory, its shared block and our end of its channel."""
 
     def __init__(self, rom: str | os.PathLike[str] | bytes | IO[bytes] | None, *, cgb: bool) -> None:
         self.directory = Path(tempfile.mkdtemp(prefix="pyboy-rlstability-"))
@@ -59,46 +57,30 @@ class EmulatorProcess:
             raise
         self.pid = self._process.pid
         _running.add(self.pid)
-        self.channel = Channel(end, spin=self._spin())
+        # Spinning pays while a core is free for it; it would take time from other emulators otherwise.
+        self.channel = Channel(end, spin=_SPIN if len(_running) < (os.cpu_count() or 1) else 0.0)
 
-    def _start(self) -> tuple[subprocess.Popen[bytes], socket.socket]:
+    def _start(self) -> tuple[HelperProcess, socket.socket]:
         ours, theirs = socket.socketpair()
         descriptors = (theirs.fileno(), self.block.descriptor)
         arguments = [*map(str, descriptors), str(os.getpid()), str(self.directory)]
-        # The same modules as here, and nothing that merely lies in the working directory.
-        environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), "PYTHONSAFEPATH": "1"}
+        command = module_command("pytest_rlstability.kits.pyboy.server", *arguments)
         with theirs, open(self.directory / OUTPUT, "wb") as output:
-            process = subprocess.Popen(
-                [sys.executable, "-m", "pytest_rlstability.pyboy.server", *arguments],
-                pass_fds=descriptors,
-                stdin=subprocess.DEVNULL,
-                stdout=output,
-                stderr=output,
-                env=environment,
-            )
+            process = HelperProcess(command, pass_fds=descriptors, stdout=output, stderr=output)
         self.block.close_descriptor()
         return process, ours
-
-    def _spin(self) -> float:
-        """Spinning pays while there is a core for it; with as many emulators as cores it would steal theirs."""
-        return CLIENT_SPIN if len(_running) < (os.cpu_count() or 1) else 0.0
 
     def returncode(self) -> int | None:
         return self._process.poll()
 
     def wait(self, seconds: float) -> int | None:
-        """The return code, once it has ended by itself within *seconds*; ``None`` otherwise."""
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            return self._process.wait(seconds)
-        return None
+        """The return code, if the process ends by itself within *seconds*."""
+        self._process.ended_within(seconds)
+        return self._process.returncode
 
     def dump_stacks(self) -> None:
-        """Have a hung process write its Python stacks; it needs neither the interpreter nor its lock for that."""
-        with contextlib.suppress(OSError):
-            self._process.send_signal(signal.SIGUSR1)
-        deadline = time.monotonic() + _DUMP_WAIT
-        while not self.stacks() and time.monotonic() < deadline:
-            time.sleep(0.02)
+        """Have a hung process write its Python stacks; this works even while it holds the interpreter lock."""
+        ask_for_stacks(self.pid, self.directory / STACKS, signal.SIGUSR1, seconds=_DUMP_WAIT)
 
     def stacks(self) -> str:
         return self._read(STACKS).split("\nExtension modules:")[0].strip()
@@ -113,10 +95,8 @@ class EmulatorProcess:
             return ""
 
     def end(self) -> None:
-        """Kill and reap it, and remove its directory; harmless when it is already gone."""
-        if self._process.poll() is None:
-            self._process.kill()
-        self._process.wait()
+        """Kill and reap the process and remove its directory; may be called twice."""
+        self._process.end()
         _running.discard(self.pid)
         self.channel.close()
         self.block.release()
@@ -124,7 +104,7 @@ class EmulatorProcess:
 
 
 def plain_options(options: dict[str, Any]) -> dict[str, Any]:
-    """PyBoy's keyword arguments in a form that crosses: files by content, paths absolute, no window unless asked."""
+    """PyBoy's keyword arguments as they are sent: files by content, paths absolute, no window by default."""
     plain = {"window": "null", "log_level": "ERROR", **options}
     for name in ("ram_file", "rtc_file"):
         if plain.get(name) is not None:

@@ -1,4 +1,4 @@
-"""What gets lost on the way to the test: exceptions in hooks and threads, and screens that no JPEG can hold."""
+"""Errors that a test does not notice: exceptions in hooks and threads, and screens that cannot be saved as JPEG."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import threading
 import traceback
 from typing import Any
 
-from pytest_rlstability.sites import Site, here
+from pytest_rlstability.model.user_code import Site, here
 
 _REFUSED = "cannot write mode RGBA as JPEG"
 _ADVICE = f"{_REFUSED}: PyBoy's screen has an alpha channel and JPEG has none; save image.convert('RGB')"
@@ -21,7 +21,7 @@ def _is_pyboys(unraisable: Any) -> bool:
 
 
 class LostExceptions:
-    """Collects what PyBoy swallows in its hooks and what ends a thread without anybody noticing."""
+    """Collects exceptions that PyBoy swallows in its hooks, and those that end a thread."""
 
     def __init__(self) -> None:
         self._swallowed: list[str] = []
@@ -39,16 +39,14 @@ class LostExceptions:
         if not _is_pyboys(unraisable):
             self._unraisable_before(unraisable)
             return
-        trace = traceback.format_exception(unraisable.exc_type, unraisable.exc_value, unraisable.exc_traceback)
-        self._swallowed.append("".join(trace))
+        self._swallowed.append("".join(traceback.format_exception(unraisable.exc_value)))
 
     def _thread_died(self, death: Any) -> None:
         name = death.thread.name if death.thread is not None else "unknown"
-        text = "".join(traceback.format_exception(death.exc_type, death.exc_value, death.exc_traceback))
-        self._thread_deaths.append((death.exc_type, name, text))
+        self._thread_deaths.append((death.exc_type, name, "".join(traceback.format_exception(death.exc_value))))
 
     def findings(self, already_reported: type[BaseException]) -> list[Finding]:
-        """What to report; exceptions of the type *already_reported* are."""
+        """What to report, without exceptions of the type *already_reported*."""
         found = [("hook", f"an exception was swallowed in a PyBoy hook\n{text}") for text in self._swallowed]
         for kind, name, text in self._thread_deaths:
             if not issubclass(kind, already_reported) and _ADVICE not in text:
@@ -57,8 +55,8 @@ class LostExceptions:
 
 
 class JpegSaves:
-    """Says what is wrong when an RGBA screen is saved as JPEG, and remembers it: capture loops tend to swallow
-    the error. A later save to the same place that works makes it good."""
+    """Explains the error when an RGBA screen is saved as JPEG, and remembers it: capture loops often swallow it. A
+    later save to the same place that works clears it."""
 
     def __init__(self) -> None:
         self._refused: dict[str, Site] = {}

@@ -1,9 +1,8 @@
-"""Which uses of an emulator are ordered by what the threads tell each other, whatever the clock says.
+"""Which uses of an emulator are ordered by signals between threads, independent of time.
 
-Each thread carries a vector clock. Starting and joining a thread, setting and seeing an event, putting and
-getting, releasing and acquiring a semaphore, a condition, a barrier and a future hand the clock on. Taking a
-lock does **not**: two critical sections exclude each other but may run in either order, and an order that this
-run happened to have would hide what the next run does. Locks are judged by being held, in ``locks.py``.
+Each thread has a vector clock. These pass it on to another thread: starting and joining a thread, an event, a queue,
+a semaphore, a condition, a barrier, a future. Taking a lock does **not**: two critical sections may run in either
+order, and the order of this run says nothing about the next. ``locks.py`` finds which locks are held.
 """
 
 from __future__ import annotations
@@ -19,36 +18,23 @@ from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
 
-Clock = dict[int, int]
+from pytest_rlstability.child.locks.tracked import PlainCondition
+from pytest_rlstability.compat.cpython import QUEUE_GET, QUEUE_PUT, BlockingCondition
 
-_PUBLISHING = (
-    (threading.Event, "set"),
-    (threading.Condition, "notify"),
-    (threading.Semaphore, "release"),
-    (threading.BoundedSemaphore, "release"),
-    (Future, "set_result"),
-    (Future, "set_exception"),
-)
-_OBSERVING_WHEN_TRUE = (
-    (threading.Event, "wait"),
-    (threading.Event, "is_set"),
-    (threading.Condition, "wait"),
-    (threading.Semaphore, "acquire"),
-)
-_OBSERVING = ((Future, "result"), (Future, "exception"))
+Clock = dict[int, int]
 
 
 class Order:
-    """The clocks of all threads, kept by watching the standard library's means of telling; a context manager
-    that puts everything back.
+    """The clocks of all threads. A context manager that wraps, and restores, the standard library's means of
+    signalling.
 
-    ``with Order() as order: ... order.clock()`` is the present of the calling thread.
+    ``with Order() as order: ... order.clock()`` is what the calling thread knows now.
     """
 
     def __init__(self) -> None:
         self._keys = itertools.count(1)
         self._mine = threading.local()
-        self._told: weakref.WeakKeyDictionary[Any, Clock] = weakref.WeakKeyDictionary()
+        self._published: weakref.WeakKeyDictionary[Any, Clock] = weakref.WeakKeyDictionary()
         self._threads: weakref.WeakKeyDictionary[threading.Thread, Clock] = weakref.WeakKeyDictionary()
         self._waiting: weakref.WeakKeyDictionary[Any, deque[Clock]] = weakref.WeakKeyDictionary()
         self._mutex = _thread.RLock()  # a finalizer may publish while its thread is in here
@@ -60,7 +46,7 @@ class Order:
         return int(self._mine.key)
 
     def clock(self) -> Clock:
-        """Everything this thread has been told, its own time included."""
+        """Everything this thread knows, its own time included."""
         clock: Clock | None = getattr(self._mine, "clock", None)
         if clock is None:
             self._mine.key = next(self._keys)
@@ -68,7 +54,7 @@ class Order:
         return clock
 
     def snapshot(self) -> Clock:
-        """This thread's past, to be handed to somebody; what it does next is not part of it."""
+        """What this thread knows, for another thread to learn; what it does next is not part of it."""
         clock = self.clock()
         past = dict(clock)
         clock[self._mine.key] += 1
@@ -80,34 +66,23 @@ class Order:
             clock[key] = max(clock.get(key, 0), time)
 
     def publish(self, channel: Any) -> None:
-        """Tell whoever observes *channel* from now on."""
+        """Pass what this thread knows on to every thread that observes *channel* later."""
         past = self.snapshot()
         with self._mutex:
-            told = self._told.setdefault(channel, {})
+            published = self._published.setdefault(channel, {})
             for key, time in past.items():
-                told[key] = max(told.get(key, 0), time)
+                published[key] = max(published.get(key, 0), time)
 
     def observe(self, channel: Any) -> None:
         with self._mutex:
-            told = dict(self._told.get(channel, {}))
-        self.learn(told)
+            published = dict(self._published.get(channel, {}))
+        self.learn(published)
 
-    # Watching the standard library
+    # Wrappers for the standard library
 
     def __enter__(self) -> Order:
-        for owner, name in _PUBLISHING:
-            self._wrap(owner, name, self._publishing)
-        for owner, name in _OBSERVING_WHEN_TRUE:
-            self._wrap(owner, name, self._observing_when_true)
-        for owner, name in _OBSERVING:
-            self._wrap(owner, name, self._observing)
-        self._wrap(threading.Barrier, "wait", self._meeting)
-        self._wrap(threading.Thread, "start", self._starting)
-        self._wrap(threading.Thread, "join", self._joining)
-        self._wrap(threading.Thread, "is_alive", self._joining)
-        self._wrap(queue.Queue, "_put", self._putting)
-        self._wrap(queue.Queue, "_get", self._getting)
-        self._wrap(ThreadPoolExecutor, "submit", self._submitting)
+        for owner, name, around in _WRAPPED:
+            self._wrap(owner, name, around)
         return self
 
     def __exit__(self, *exception: object) -> None:
@@ -119,7 +94,7 @@ class Order:
 
         @functools.wraps(original)
         def wrapper(*arguments: Any, **keywords: Any) -> Any:
-            return around(original, *arguments, **keywords)
+            return around(self, original, *arguments, **keywords)
 
         setattr(owner, name, wrapper)
         self._undo.append(lambda: setattr(owner, name, original))
@@ -186,5 +161,27 @@ class Order:
         return original(executor, run_with_past, *arguments, **keywords)
 
 
-_is_alive = threading.Thread.is_alive
-"""As it was before anybody wrapped it."""
+_is_alive = threading.Thread.is_alive  # the original: ``Order`` wraps it
+
+_WRAPPED: tuple[tuple[type, str, Callable[..., Any]], ...] = (
+    (threading.Event, "set", Order._publishing),
+    (PlainCondition, "notify", Order._publishing),
+    (threading.Semaphore, "release", Order._publishing),
+    (threading.BoundedSemaphore, "release", Order._publishing),
+    (Future, "set_result", Order._publishing),
+    (Future, "set_exception", Order._publishing),
+    (threading.Event, "wait", Order._observing_when_true),
+    (threading.Event, "is_set", Order._observing_when_true),
+    (PlainCondition, "wait", Order._observing_when_true),
+    (BlockingCondition, "wait", Order._observing_when_true),
+    (threading.Semaphore, "acquire", Order._observing_when_true),
+    (Future, "result", Order._observing),
+    (Future, "exception", Order._observing),
+    (threading.Barrier, "wait", Order._meeting),
+    (threading.Thread, "start", Order._starting),
+    (threading.Thread, "join", Order._joining),
+    (threading.Thread, "is_alive", Order._joining),
+    (queue.Queue, QUEUE_PUT, Order._putting),
+    (queue.Queue, QUEUE_GET, Order._getting),
+    (ThreadPoolExecutor, "submit", Order._submitting),
+)

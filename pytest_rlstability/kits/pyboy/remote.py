@@ -3,35 +3,30 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any
 
-from pytest_rlstability.pyboy.views import LiveViews, describe_shared
-from pytest_rlstability.pyboy.wire import HEIGHT, WIDTH
+from pytest_rlstability.kits.pyboy.channel import HEIGHT, WIDTH
+from pytest_rlstability.kits.pyboy.views import LiveViews, describe_shared
+
+if TYPE_CHECKING:
+    from pytest_rlstability.kits.pyboy.client import ForkedPyBoy
 
 Step = tuple[Any, ...]
 
 
-class Line(Protocol):
-    """What a stand-in needs of its emulator: ask for one operation, have the answer."""
-
-    @property
-    def frame(self) -> int: ...
-
-    def ask(self, operation: str, *details: Any) -> Any: ...
-
-
 class RemoteMemory:
-    """``boy.memory``: addresses, slices and ``bank, address`` pairs read and write as PyBoy's own do."""
+    """``boy.memory``: reads and writes addresses, slices and ``bank, address`` pairs as PyBoy's own does."""
 
-    def __init__(self, line: Line) -> None:
-        self._line = line
+    def __init__(self, boy: ForkedPyBoy) -> None:
+        self._boy = boy
 
     def __getitem__(self, key: Any) -> Any:
-        return self._line.ask("peek", key)
+        value = self._boy.ask("peek", key)
+        return list(value) if isinstance(value, bytes) else value
 
     def __setitem__(self, key: Any, value: Any) -> None:
         plain = value if isinstance(value, int) or not hasattr(value, "__iter__") else [int(item) for item in value]
-        self._line.ask("poke", key, plain)
+        self._boy.ask("poke", key, plain)
 
     def __len__(self) -> int:
         return 0x10000
@@ -40,14 +35,14 @@ class RemoteMemory:
 class RemoteObject:
     """Any other object of the emulator, known by the steps that lead to it: ``boy.get_sprite(3).tiles[0]``.
 
-    Each use walks the steps anew, so nothing is kept alive over there.
+    Each use walks the steps again, so nothing is kept alive in the other process.
     """
 
-    def __init__(self, line: Line, steps: tuple[Step, ...], text: str) -> None:
-        self.__dict__.update(_line=line, _steps=steps, _text=text)
+    def __init__(self, boy: ForkedPyBoy, steps: tuple[Step, ...], text: str) -> None:
+        self.__dict__.update(_boy=boy, _steps=steps, _text=text)
 
     def _ask(self, *step: Any) -> Any:
-        return walk(self._line, (*self._steps, step))
+        return walk(self._boy, (*self._steps, step))
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("_"):
@@ -76,18 +71,18 @@ class RemoteObject:
         return str(self._text)
 
 
-def walk(line: Line, steps: tuple[Step, ...]) -> Any:
-    """What *steps* lead to: the value itself, or a stand-in where it has to stay."""
-    kind, value = line.ask("do", steps)
+def walk(boy: ForkedPyBoy, steps: tuple[Step, ...]) -> Any:
+    """What *steps* lead to: the value itself, or a stand-in if the value cannot be sent."""
+    kind, value = boy.ask("do", steps)
     if kind == "object":
-        return RemoteObject(line, steps, value)
+        return RemoteObject(boy, steps, value)
     if kind == "objects":
-        return [RemoteObject(line, (*steps, ("item", index)), text) for index, text in enumerate(value)]
+        return [RemoteObject(boy, (*steps, ("item", index)), text) for index, text in enumerate(value)]
     return value
 
 
 class RemoteScreen:
-    """``boy.screen``: pixels straight from shared memory, everything else by asking.
+    """``boy.screen``: pixels straight from shared memory, everything else by request.
 
     As with PyBoy, ``ndarray`` is one buffer that each rendered tick overwrites: ``.copy()`` what you keep.
     """
@@ -95,15 +90,15 @@ class RemoteScreen:
     raw_buffer_dims = (HEIGHT, WIDTH)
     raw_buffer_format = "RGBA"
 
-    def __init__(self, line: Line, pixels: Any) -> None:
-        self._line = line
+    def __init__(self, boy: ForkedPyBoy, pixels: Any) -> None:
+        self._boy = boy
         self._pixels = pixels
         self._views = LiveViews()
 
     @property
     def ndarray(self) -> Any:
-        self._line.ask("alive")
-        return self._views.array(self._pixels, self._line.frame)
+        self._boy.check_alive()
+        return self._views.array(self._pixels, self._boy.frame)
 
     @property
     def raw_buffer(self) -> memoryview:
@@ -112,19 +107,19 @@ class RemoteScreen:
     @property
     def image(self) -> Any:
         """A PIL image over the same memory; ``.copy()`` or ``.convert()`` what you keep."""
-        self._line.ask("alive")
-        return self._views.image(self._pixels, self._line.frame)
+        self._boy.check_alive()
+        return self._views.image(self._pixels, self._boy.frame)
 
     def uncopied(self) -> str:
-        """Which observations were kept that are one and the same memory, in words; for the emulator."""
+        """A report of kept observations that all show the same memory; empty when there are none."""
         shared = self._views.sharing_memory()
         return describe_shared(shared) if shared else ""
 
     def keep_last(self) -> None:
-        """From now on show a copy of the last frame: the shared memory is about to go; for the emulator."""
+        """From now on show a copy of the last frame: the shared memory is about to be released."""
         self._pixels = self._pixels.copy()
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("_"):
             raise AttributeError(name)
-        return walk(self._line, (("attribute", "screen"), ("attribute", name)))
+        return walk(self._boy, (("attribute", "screen"), ("attribute", name)))

@@ -1,7 +1,7 @@
-"""A homebrew Game Boy program, assembled here, so that no test needs a ROM from elsewhere.
+"""A homebrew Game Boy program, assembled here, so that tests need no other ROM.
 
 The background scrolls by one pixel a frame, the joypad can be read back from memory, and a counter is driven
-by a random number generator that every pressed button disturbs: the same inputs give the same bytes, other
+by a random number generator that every pressed button changes: the same inputs give the same bytes, other
 inputs do not. The addresses are ``JOYPAD``, ``FRAMES``, ``RANDOM`` and ``COUNTER``.
 """
 
@@ -22,128 +22,88 @@ _ROM_SIZE = 0x8000
 _ENTRY, _PROGRAM, _TILES = 0x0100, 0x0150, 0x0400
 _HEADER_START, _HEADER_CHECKSUM, _GLOBAL_CHECKSUM = 0x0134, 0x014D, 0x014E
 _MAPPER_ONLY_ROM, _MAPPER_WITH_BATTERY = 0x00, 0x03
-_COLOURS = (0x7FFF, 0x2ABF, 0x6A06, 0x1884)
+_ADDRESSES = {
+    "JOYPAD": JOYPAD, "FRAMES": FRAMES, "RANDOM": RANDOM, "RANDOM_HIGH": RANDOM + 1, "COUNTER": COUNTER,
+    "TILES": _TILES,
+}  # fmt: skip
+
+_GRAPHICS = """
+    F3 31 FE FF                             ; di; ld sp,$FFFE
+beam:
+    F0 44 FE 90 20 beam                     ; ldh a,[LY]; cp 144; jr nz
+    AF E0 40                                ; xor a; ldh [LCDC],a
+    21 00 80 11 TILES 06 40                 ; ld hl,$8000; ld de,tiles; ld b,64
+tile:
+    1A 22 13 05 20 tile                     ; ld a,[de]; ld [hl+],a; inc de; dec b; jr nz
+    21 00 98                                ; ld hl,$9800
+map:
+    7D 07 07 07 AD E6 03 22                 ; a = (l rotated by 3 ^ l) & 3; ld [hl+],a
+    7C FE 9C 20 map                         ; ld a,h; cp $9C; jr nz
+"""
+_PALETTE = """
+    3E 80 E0 68                             ; BCPS: palette 0, auto-increment
+    3E FF E0 69 3E 7F E0 69                 ; BCPD: four colours of two bytes
+    3E BF E0 69 3E 2A E0 69
+    3E 06 E0 69 3E 6A E0 69
+    3E 84 E0 69 3E 18 E0 69
+"""
+_MAIN = """
+    21 JOYPAD 06 10 AF                      ; ld hl,JOYPAD; ld b,16; xor a
+clear:
+    22 05 20 clear                          ; ld [hl+],a; dec b; jr nz
+    3E A5 EA RANDOM                         ; the generator must not start at zero
+    3E E4 E0 47                             ; BGP
+    3E 01 E0 FF AF E0 0F                    ; IE = vertical blank; IF = 0
+    3E 91 E0 40                             ; LCDC: screen and background on
+frame:
+    76 00 AF E0 0F                          ; halt; nop; IF = 0
+    3E 20 E0 00 F0 00 F0 00 2F E6 0F 47     ; directions -> b
+    3E 10 E0 00 F0 00 F0 00 2F E6 0F        ; buttons -> a
+    CB 37 B0 47 EA JOYPAD 3E 30 E0 00       ; swap a; or b; ld b,a; ld [JOYPAD],a; b keeps the held buttons
+    21 FRAMES 34 20 counted                 ; ld hl,FRAMES; inc [hl]; jr nz
+    23 34                                   ; inc hl; inc [hl]
+counted:
+    21 RANDOM 2A 66 6F 29 30 shifted        ; hl = [RANDOM]; add hl,hl; jr nc
+    7D EE 2D 6F                             ; l ^= the feedback of x^16 + x^5 + x^3 + x^2 + 1
+shifted:
+    7C A8 67 B5 20 nonzero                  ; h ^= buttons; or l; jr nz
+    2C                                      ; inc l
+nonzero:
+    7D EA RANDOM 7C EA RANDOM_HIGH          ; [RANDOM] = hl
+    7D E6 07 20 drawn                       ; ld a,l; and 7; jr nz
+    21 COUNTER 34                           ; ld hl,COUNTER; inc [hl]
+drawn:
+    F0 43 3C E0 43                          ; SCX += 1
+    CB 60 28 scrolled                       ; bit 4,b; jr z: the A button scrolls down as well
+    F0 42 3C E0 42                          ; SCY += 1
+scrolled:
+    18 frame                                ; jr
+"""
 
 
-class _Program:
-    """Machine code in the making, with labels for the relative jumps."""
-
-    def __init__(self) -> None:
-        self.code = bytearray()
-        self._labels: dict[str, int] = {}
-        self._jumps: list[tuple[int, str]] = []
-
-    def emit(self, *code: int) -> None:
-        self.code += bytes(code)
-
-    def label(self, name: str) -> None:
-        self._labels[name] = len(self.code)
-
-    def jump(self, opcode: int, label: str) -> None:
-        self.emit(opcode, 0)
-        self._jumps.append((len(self.code) - 1, label))
-
-    def assemble(self) -> bytes:
-        for place, label in self._jumps:
-            distance = self._labels[label] - (place + 1)
-            if not -128 <= distance <= 127:
-                raise ValueError(f"jump to {label} is out of reach ({distance} bytes)")
-            self.code[place] = distance & 0xFF
-        return bytes(self.code)
-
-
-# opcodes of the relative jumps
-_JR, _JR_NZ, _JR_Z, _JR_NC = 0x18, 0x20, 0x28, 0x30
-
-
-def _load_graphics(program: _Program, *, cgb: bool) -> None:
-    program.label("wait for the beam")
-    program.emit(0xF0, 0x44, 0xFE, 144)  # ldh a,[LY]; cp 144
-    program.jump(_JR_NZ, "wait for the beam")
-    program.emit(0xAF, 0xE0, 0x40)  # xor a; ldh [LCDC],a
-    program.emit(0x21, 0x00, 0x80, 0x11, _TILES & 0xFF, _TILES >> 8, 0x06, 64)  # ld hl,$8000; ld de,tiles; ld b,64
-    program.label("copy tile")
-    program.emit(0x1A, 0x22, 0x13, 0x05)  # ld a,[de]; ld [hl+],a; inc de; dec b
-    program.jump(_JR_NZ, "copy tile")
-    program.emit(0x21, 0x00, 0x98)  # ld hl,$9800
-    program.label("fill map")
-    program.emit(0x7D, 0x07, 0x07, 0x07, 0xAD, 0xE6, 3, 0x22)  # a = (l rotated by 3 ^ l) & 3; ld [hl+],a
-    program.emit(0x7C, 0xFE, 0x9C)  # ld a,h; cp $9C
-    program.jump(_JR_NZ, "fill map")
-    if cgb:
-        program.emit(0x3E, 0x80, 0xE0, 0x68)  # BCPS: palette 0, auto-increment
-        for colour in _COLOURS:
-            program.emit(0x3E, colour & 0xFF, 0xE0, 0x69, 0x3E, colour >> 8, 0xE0, 0x69)  # BCPD
-
-
-def _start_clean(program: _Program) -> None:
-    program.emit(0x21, JOYPAD & 0xFF, JOYPAD >> 8, 0x06, 16, 0xAF)  # ld hl,JOYPAD; ld b,16; xor a
-    program.label("clear")
-    program.emit(0x22, 0x05)  # ld [hl+],a; dec b
-    program.jump(_JR_NZ, "clear")
-    program.emit(0x3E, 0xA5, 0xEA, RANDOM & 0xFF, RANDOM >> 8)  # the generator must not start at zero
-    program.emit(0x3E, 0xE4, 0xE0, 0x47)  # BGP
-    program.emit(0x3E, 0x01, 0xE0, 0xFF, 0xAF, 0xE0, 0x0F)  # IE = vertical blank; IF = 0
-    program.emit(0x3E, 0x91, 0xE0, 0x40)  # LCDC: screen and background on
-
-
-def _read_joypad(program: _Program) -> None:
-    """Leaves the held buttons in register b as well as in memory."""
-    program.emit(0x3E, 0x20, 0xE0, 0x00, 0xF0, 0x00, 0xF0, 0x00, 0x2F, 0xE6, 0x0F, 0x47)  # directions -> b
-    program.emit(0x3E, 0x10, 0xE0, 0x00, 0xF0, 0x00, 0xF0, 0x00, 0x2F, 0xE6, 0x0F)  # buttons -> a
-    program.emit(0xCB, 0x37, 0xB0, 0x47, 0xEA, JOYPAD & 0xFF, JOYPAD >> 8)  # swap a; or b; ld b,a; ld [JOYPAD],a
-    program.emit(0x3E, 0x30, 0xE0, 0x00)
-
-
-def _count_frame(program: _Program) -> None:
-    program.emit(0x21, FRAMES & 0xFF, FRAMES >> 8, 0x34)  # ld hl,FRAMES; inc [hl]
-    program.jump(_JR_NZ, "counted")
-    program.emit(0x23, 0x34)  # inc hl; inc [hl]
-    program.label("counted")
-
-
-def _draw_random(program: _Program) -> None:
-    program.emit(0x21, RANDOM & 0xFF, RANDOM >> 8, 0x2A, 0x66, 0x6F)  # hl = [RANDOM]
-    program.emit(0x29)  # add hl,hl
-    program.jump(_JR_NC, "shifted")
-    program.emit(0x7D, 0xEE, 0x2D, 0x6F)  # l ^= the feedback of x^16 + x^5 + x^3 + x^2 + 1
-    program.label("shifted")
-    program.emit(0x7C, 0xA8, 0x67, 0xB5)  # h ^= buttons; or l
-    program.jump(_JR_NZ, "not zero")
-    program.emit(0x2C)  # inc l
-    program.label("not zero")
-    program.emit(0x7D, 0xEA, RANDOM & 0xFF, RANDOM >> 8, 0x7C, 0xEA, (RANDOM + 1) & 0xFF, RANDOM >> 8)
-    program.emit(0x7D, 0xE6, 7)  # ld a,l; and 7
-    program.jump(_JR_NZ, "drawn")
-    program.emit(0x21, COUNTER & 0xFF, COUNTER >> 8, 0x34)  # ld hl,COUNTER; inc [hl]
-    program.label("drawn")
-
-
-def _scroll(program: _Program) -> None:
-    program.emit(0xF0, 0x43, 0x3C, 0xE0, 0x43)  # SCX += 1
-    program.emit(0xCB, 0x60)  # bit 4,b: the A button scrolls down as well
-    program.jump(_JR_Z, "scrolled")
-    program.emit(0xF0, 0x42, 0x3C, 0xE0, 0x42)  # SCY += 1
-    program.label("scrolled")
-
-
-def _program(*, cgb: bool) -> bytes:
-    program = _Program()
-    program.emit(0xF3, 0x31, 0xFE, 0xFF)  # di; ld sp,$FFFE
-    _load_graphics(program, cgb=cgb)
-    _start_clean(program)
-    program.label("frame")
-    program.emit(0x76, 0x00, 0xAF, 0xE0, 0x0F)  # halt; nop; IF = 0
-    _read_joypad(program)
-    _count_frame(program)
-    _draw_random(program)
-    _scroll(program)
-    program.jump(_JR, "frame")
-    return program.assemble()
+def _assemble(listing: str) -> bytes:
+    """The code of a *listing*: bytes in hexadecimal, ``label:``, the labels of relative jumps, names of addresses."""
+    code, labels, jumps = bytearray(), dict[str, int](), dict[int, str]()
+    for word in " ".join(line.partition(";")[0] for line in listing.splitlines()).split():
+        if word.endswith(":"):
+            labels[word[:-1]] = len(code)
+        elif word in _ADDRESSES:
+            code += _ADDRESSES[word].to_bytes(2, "little")
+        elif len(word) == 2:
+            code.append(int(word, 16))
+        else:
+            jumps[len(code)] = word
+            code.append(0)
+    for place, label in jumps.items():
+        distance = labels[label] - (place + 1)
+        if not -128 <= distance <= 127:
+            raise ValueError(f"jump to {label} is out of reach ({distance} bytes)")
+        code[place] = distance & 0xFF
+    return bytes(code)
 
 
 def _tiles() -> bytes:
-    """Four 8x8 tiles of two bit planes: plain, a frame, a diagonal, a full one."""
+    """Four 8x8 tiles of two bit planes: empty, a frame, a diagonal, full."""
     plain = [(0x00, 0x00)] * 8
     frame = [(0xFF, 0xFF)] + [(0x81, 0x81)] * 6 + [(0xFF, 0xFF)]
     diagonal = [(1 << row, 0xFF) for row in range(8)]
@@ -172,7 +132,7 @@ def build_rom(*, cgb: bool = False, battery: bool = False) -> bytes:
     rom[0x0143] = 0xC0 if cgb else 0x00
     rom[0x0147] = _MAPPER_WITH_BATTERY if battery else _MAPPER_ONLY_ROM
     rom[0x0149] = 0x02 if battery else 0x00  # 8 KiB of cartridge RAM
-    code = _program(cgb=cgb)
+    code = _assemble(_GRAPHICS + (_PALETTE if cgb else "") + _MAIN)
     rom[_PROGRAM : _PROGRAM + len(code)] = code
     tiles = _tiles()
     rom[_TILES : _TILES + len(tiles)] = tiles

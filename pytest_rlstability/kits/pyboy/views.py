@@ -2,24 +2,23 @@
 
 from __future__ import annotations
 
-import gc
 import sys
 import threading
 import weakref
-from types import FrameType
 from typing import Any
 
-from pytest_rlstability.pyboy.wire import HEIGHT, WIDTH
-from pytest_rlstability.sites import Site, users_frame
+from pytest_rlstability.kits.pyboy.channel import HEIGHT, WIDTH
+from pytest_rlstability.model.references import drop_stale_references
+from pytest_rlstability.model.user_code import Site, users_frame
 
 SHARED_FRAMES = 3
-"""Views of this many different frames at one time are taken for stored observations. Two are ordinary: one kept
-on purpose as a window on the live screen, and the observation that the next step replaces."""
+"""Views of this many different frames at one time count as stored observations. Two are normal: one kept on purpose
+to watch the live screen, and the observation that the next step replaces."""
 
 
 class LiveViews:
-    """Hands out views of a screen buffer, each with a root of its own: numpy keeps the root alive for as long
-    as any slice, reshape or image of it is."""
+    """Gives out views of a screen buffer, each with its own root array: numpy keeps the root alive while any slice,
+    reshape or image of it is alive."""
 
     def __init__(self) -> None:
         self._given: list[tuple[weakref.ref[Any], int, Site, int]] = []
@@ -41,16 +40,16 @@ class LiveViews:
         return root
 
     def kept(self) -> list[tuple[int, Site]]:
-        """Frame and place of every view that somebody still holds."""
+        """Frame and place of every view that is still referenced."""
         if self._alive():
-            let_go()
+            drop_stale_references()
         return self._alive()
 
     def sharing_memory(self) -> list[tuple[int, Site]]:
-        """Views of so many different frames, taken by one thread, that they must be stored observations; else none."""
+        """The views of one thread, if they are of so many frames that they must be stored observations."""
         if not self._stored():
             return []
-        let_go()
+        drop_stale_references()
         return self._stored()
 
     def _alive(self) -> list[tuple[int, Site]]:
@@ -67,7 +66,7 @@ class LiveViews:
 
 
 def _innermost() -> Site:
-    """The user's line alone: a view is taken at every step, and this is most of what that costs."""
+    """The user's line alone, for speed: a view is taken at every step."""
     frame = users_frame(sys._getframe(1))
     return Site(((frame.f_code.co_filename, frame.f_lineno, frame.f_code.co_name),) if frame is not None else ())
 
@@ -75,17 +74,6 @@ def _innermost() -> Site:
 def describe_shared(shared: list[tuple[int, Site]]) -> str:
     places = "\n".join(f"  frame {frame}, {site.innermost}" for frame, site in shared)
     return (
-        f"observations of {len(shared)} different frames are one and the same memory\n{places}\n"
+        f"observations of {len(shared)} different frames share the same memory\n{places}\n"
         "  screen.ndarray is a buffer that every tick overwrites: all of them show the newest frame. Keep .copy()."
     )
-
-
-def let_go() -> None:
-    """Drop what holds a view without anybody meaning to: garbage, and the copy of its variables that a frame keeps
-    (before Python 3.13) since somebody looked at them, until somebody looks again."""
-    for innermost in sys._current_frames().values():
-        frame: FrameType | None = innermost
-        while frame is not None:
-            frame.f_locals  # noqa: B018 (looking is what renews the copy)
-            frame = frame.f_back
-    gc.collect()

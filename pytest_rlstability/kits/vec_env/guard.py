@@ -1,35 +1,29 @@
-"""The guard of a vector env: watches its workers, says what became of them, and lets none outlive the test."""
+"""The guard of a vector env: watches its workers, reports how they ended, and kills those that outlive the test."""
 
 from __future__ import annotations
 
 import os
-import signal
 import time
 from collections.abc import Callable
-from contextlib import suppress
 from multiprocessing.process import BaseProcess
 from typing import Any, NoReturn
 
 import psutil
 
-from pytest_rlstability.events import Verdict, VerdictFailure
-from pytest_rlstability.isolation.kernel import descendants_of
-from pytest_rlstability.vec_env import last_words
-from pytest_rlstability.vec_env.pipes import BoundedConnection
-from pytest_rlstability.vec_env.verdicts import WorkerFacts, judge_dead, judge_stuck
+from pytest_rlstability.kits.vec_env import worker_stacks
+from pytest_rlstability.kits.vec_env.pipes import BoundedConnection
+from pytest_rlstability.kits.vec_env.verdicts import WorkerFacts, judge_dead, judge_stuck
+from pytest_rlstability.model.verdict import Location, StallClass, Verdict, VerdictFailure, Word
+from pytest_rlstability.osinfo.process_control import exit_descriptor, kill_tree
 
 _EXIT_SECONDS = 5.0
-_GOODBYE_SECONDS = 5.0
+_CLOSE_SECONDS = 5.0
 _LOOK_SECONDS = 0.2
 _BOUNDED = ("join", "terminate", "kill")
 
 
-class WorkerError(EOFError):
-    """A worker ended by an ordinary exception of its env: the EOFError that SB3 gives for it, with what happened."""
-
-
 class VecEnvGuard:
-    """Guards *venv*, in place: an SB3 ``SubprocVecEnv`` or a Gymnasium ``AsyncVectorEnv``, wrapped or bare.
+    """Guards *venv* in place: an SB3 ``SubprocVecEnv`` or a Gymnasium ``AsyncVectorEnv``, wrapped or bare.
 
     >>> guard = VecEnvGuard(venv, limit=30.0)  # doctest: +SKIP
     >>> venv.step(actions)  # a dead or stuck worker now raises VerdictFailure here  # doctest: +SKIP
@@ -37,7 +31,8 @@ class VecEnvGuard:
     """
 
     def __init__(self, venv: Any, limit: float) -> None:
-        self._venv = unwrap(venv)
+        self._venv = _unwrap(venv)
+        attribute = _pipes_attribute(self._venv)
         self._limit = limit
         self._processes: list[BaseProcess] = list(self._venv.processes)
         self._death_descriptors: list[int] = []
@@ -46,12 +41,10 @@ class VecEnvGuard:
         self.released = False
         self._close = self._venv.close
         self._venv.close = self.close
-        attribute = _pipes_attribute(self._venv)
+        pipes = zip(getattr(self._venv, attribute), self._processes, strict=True)
         self._connections = [
-            BoundedConnection(connection, index, self._signs_of_death(process), limit, self)
-            for index, (connection, process) in enumerate(
-                zip(getattr(self._venv, attribute), self._processes, strict=True)
-            )
+            BoundedConnection(pipe, index, self._signs_of_death(process), limit, self)
+            for index, (pipe, process) in enumerate(pipes)
         ]
         setattr(self._venv, attribute, list(self._connections))
         for index, process in enumerate(self._processes):
@@ -63,50 +56,51 @@ class VecEnvGuard:
         BaseProcess.join(process, _EXIT_SECONDS)
         code = process.exitcode
         if code is None and psutil.pid_exists(process.pid or 0):
-            self._fail(EOFError(f"vector env worker {index} (pid {process.pid}) closed its pipe and runs on"))
+            self._fail(EOFError(f"vector env worker {index} (pid {process.pid}) closed its pipe and is still running"))
         if code in (0, 1):
-            traceback = last_words.uncaught_exception(process)
+            traceback = worker_stacks.uncaught_exception(process)
             if traceback or (code == 1 and traceback is None):
-                self._fail(WorkerError(self._exception_text(index, traceback)))
+                # SB3 raises an EOFError too, without a text.
+                self._fail(EOFError(self._exception_text(index, traceback)))
         self._fail(VerdictFailure(self._judge_dead(index, code)))
 
     def stuck(self, index: int) -> NoReturn:
         self._raise_again()
         silent = [index] + [other.index for other in self._connections if other.index != index and other.is_silent()]
         doing = self._activities(silent)
-        workers = [self._facts(worker, last_words.stack_of_alive(self._processes[worker])) for worker in silent]
+        workers = [self._facts(worker, *worker_stacks.stack_of_alive(self._processes[worker])) for worker in silent]
         self._fail(VerdictFailure(judge_stuck(workers, doing, self._connections[index].limit)))
 
     def close(self, *args: Any, **kwargs: Any) -> None:
-        """``venv.close()``, bounded. After a failure that was reported it only clears up."""
+        """``venv.close()``, bounded. After a failure that was reported it only cleans up."""
         if self.released:
             return
         if self._failure is not None:
-            self._let_go()
+            self._clear_up()
             return
         for connection in self._connections:
             connection.command = "close"
         self._raise_if_crashed()
         self._close(*args, **kwargs)
         self._raise_if_crashed()
-        self._let_go()
+        self._clear_up()
 
     def release(self) -> None:
-        """The test is over: report a worker that died unnoticed, close what is open, and let nothing live on."""
+        """The test has ended: report a worker that died unnoticed, close what is open, and kill what is left."""
         if self.released:
             return
         for connection in self._connections:
-            connection.limit = min(self._limit, _GOODBYE_SECONDS)
+            connection.limit = min(self._limit, _CLOSE_SECONDS)
         try:
             if not self._venv.closed and self._failure is None:
                 self.close()
         except VerdictFailure as failure:
-            if failure.verdict.word == "CRASH":
+            if failure.verdict.word is Word.CRASH:
                 raise
         except (OSError, EOFError):
-            pass  # a worker that broke off by itself, after its ordinary error
+            pass  # a worker ended by itself, after an ordinary error
         finally:
-            self._let_go()
+            self._clear_up()
 
     def _bound_process(self, index: int, process: Any) -> None:
         """Bound the waits for the process itself, and note when it is ended on purpose."""
@@ -129,13 +123,13 @@ class VecEnvGuard:
         process.kill = on_purpose(process.kill)
 
     def _signs_of_death(self, process: BaseProcess) -> list[int]:
-        """The sentinel stays open in what the worker itself has forked: the process descriptor is the sure sign."""
-        signs = [process.sentinel]
-        if hasattr(os, "pidfd_open") and process.pid is not None:
-            with suppress(OSError):
-                signs.append(os.pidfd_open(process.pid))
-                self._death_descriptors.append(signs[-1])
-        return signs
+        """The sentinel does not suffice: processes that the worker forked keep it open."""
+        assert process.pid is not None
+        descriptor = exit_descriptor(process.pid)
+        if descriptor is None:
+            return [process.sentinel]
+        self._death_descriptors.append(descriptor)
+        return [process.sentinel, descriptor]
 
     def _raise_again(self) -> None:
         if isinstance(self._failure, VerdictFailure):
@@ -149,23 +143,23 @@ class VecEnvGuard:
         raise failure
 
     def _raise_if_crashed(self) -> None:
-        """A status of 1 is an exception that the env raised: its own business, and on stderr."""
+        """A status of 1 is an exception in the env. It was printed on stderr, and is not a crash."""
         for index, process in enumerate(self._processes):
             code = process.exitcode
             if code not in (None, 0, 1) and index not in self._ended_on_purpose:
                 self._fail(VerdictFailure(self._judge_dead(index, code)))
 
     def _judge_dead(self, index: int, code: int | None) -> Verdict:
-        return judge_dead(self._facts(index, last_words.stack_of_dead(self._processes[index], code)), code)
+        return judge_dead(self._facts(index, *worker_stacks.stack_of_dead(self._processes[index], code)), code)
 
-    def _facts(self, index: int, stack: str) -> WorkerFacts:
+    def _facts(self, index: int, stack: str, location: Location | None = None) -> WorkerFacts:
         pid = self._processes[index].pid or 0
-        return WorkerFacts(index, len(self._processes), pid, self._connections[index].command, stack)
+        return WorkerFacts(index, len(self._processes), pid, self._connections[index].command, stack, location)
 
     def _exception_text(self, index: int, traceback: str | None) -> str:
         call = self._facts(index, "").call
-        said = traceback.rstrip().rpartition("\n")[2] if traceback else "its traceback is on stderr"
-        text = f"vector env worker {index} (pid {self._processes[index].pid}) raised in {call}: {said}"
+        last_line = traceback.rstrip().rpartition("\n")[2] if traceback else "its traceback is on stderr"
+        text = f"vector env worker {index} (pid {self._processes[index].pid}) raised in {call}: {last_line}"
         return f"{text}\n\n{traceback}" if traceback else text
 
     def _activities(self, indices: list[int]) -> list[str]:
@@ -175,19 +169,16 @@ class VecEnvGuard:
 
     def _end_workers(self) -> None:
         """Kill the workers and what they started."""
-        alive = [process.pid for process in self._processes if process.pid and process.is_alive()]
-        offspring = [pid for parent in alive for pid in descendants_of(parent)]
         for process in self._processes:
+            if process.pid and process.is_alive():
+                kill_tree(process.pid)
             if process.exitcode != 0:
-                process.kill()  # the crashed as well: the engine then knows that this end has been dealt with
-        for pid in offspring:
-            with suppress(OSError):
-                os.kill(pid, signal.SIGKILL)
+                process.kill()  # crashed ones too: it tells the engine that this death has been handled
         for process in self._processes:
             BaseProcess.join(process, _EXIT_SECONDS)
 
-    def _let_go(self) -> None:
-        """End what is left of the workers, and hold on to nothing: no descriptor, no process, no env."""
+    def _clear_up(self) -> None:
+        """Kill the remaining workers, close every descriptor, and drop every reference to processes and env."""
         if self.released:
             return
         self._end_workers()
@@ -206,7 +197,7 @@ class VecEnvGuard:
         self.released = True
 
 
-def unwrap(venv: Any) -> Any:
+def _unwrap(venv: Any) -> Any:
     """The vector env with the worker processes, below any wrappers; a TypeError for one that has none."""
     inner = venv
     while "processes" not in vars(inner):
@@ -216,7 +207,6 @@ def unwrap(venv: Any) -> Any:
                 f"vec_env_guard takes a vector env with worker processes (stable_baselines3's SubprocVecEnv, "
                 f"gymnasium's AsyncVectorEnv), not {type(venv).__name__}"
             )
-    _pipes_attribute(inner)
     return inner
 
 
@@ -240,5 +230,5 @@ def _activity(process: BaseProcess, cpu_before: float) -> str:
         if psutil.Process(process.pid).status() in (psutil.STATUS_STOPPED, psutil.STATUS_TRACING_STOP):
             return "stopped"
     except psutil.Error:
-        return "blocked"
-    return "spinning" if _cpu_seconds(process) - cpu_before > _LOOK_SECONDS / 4 else "blocked"
+        return StallClass.BLOCKED
+    return StallClass.SPINNING if _cpu_seconds(process) - cpu_before > _LOOK_SECONDS / 4 else StallClass.BLOCKED

@@ -1,4 +1,4 @@
-"""A pipe to a worker on which nothing waits for ever: not for a dead worker, not for a stuck one."""
+"""A pipe to a worker on which every wait ends: when the worker dies or does not answer in time."""
 
 from __future__ import annotations
 
@@ -7,9 +7,11 @@ import select
 from multiprocessing.connection import Connection
 from typing import Any, NoReturn, Protocol
 
+from pytest_rlstability.compat.cpython import OwnReadAndWrite
 
-class Warden(Protocol):
-    """Whoever decides what a silent worker means; neither method returns."""
+
+class SilenceHandler(Protocol):
+    """Decides what a silent worker means. Neither method returns."""
 
     def lost(self, index: int) -> NoReturn:
         """Worker *index* is dead, or has closed its end."""
@@ -18,15 +20,15 @@ class Warden(Protocol):
         """Worker *index* is alive and has neither read nor written for the whole limit."""
 
 
-class BoundedConnection(Connection):
+class BoundedConnection(OwnReadAndWrite, Connection):
     """Takes the place of *connection*, the parent's end of the pipe to worker *index*.
 
     The descriptor is made non-blocking, and every wait also watches *signs_of_death*: descriptors that become readable
-    when the worker ends. A pipe alone would not tell, for forked siblings hold each other's ends open.
+    when the worker ends. The pipe alone does not show that, because forked siblings hold each other's ends open.
     """
 
     def __init__(
-        self, connection: Connection, index: int, signs_of_death: list[int], limit: float, warden: Warden
+        self, connection: Connection, index: int, signs_of_death: list[int], limit: float, on_silence: SilenceHandler
     ) -> None:
         super().__init__(os.dup(connection.fileno()))
         connection.close()
@@ -35,7 +37,7 @@ class BoundedConnection(Connection):
         self.command = ""
         self.awaits_answer = False
         self.limit = limit
-        self._warden = warden
+        self._on_silence = on_silence
         self._readable = self._poller(select.POLLIN, signs_of_death)
         self._writable = self._poller(select.POLLOUT, signs_of_death)
 
@@ -51,18 +53,10 @@ class BoundedConnection(Connection):
         return answer
 
     def is_silent(self) -> bool:
-        """Whether an answer is due and not a byte of it is here."""
+        """Whether an answer is due and no byte of it has arrived."""
         return self.awaits_answer and not self.closed and not self.poll(0)
 
-    # Connection reads and writes through these two, each with the function that does it as a parameter.
-
-    def _recv(self, size: int) -> Any:
-        return super()._recv(size, self._read_some)  # type: ignore[misc]
-
-    def _send(self, buf: Any) -> None:
-        super()._send(buf, self._write_some)  # type: ignore[misc]
-
-    def _read_some(self, handle: int, size: int) -> bytes:
+    def read_some(self, handle: int, size: int) -> bytes:
         while True:
             try:
                 part = os.read(handle, size)
@@ -72,25 +66,25 @@ class BoundedConnection(Connection):
             except ConnectionResetError:
                 part = b""
             if not part:
-                self._warden.lost(self.index)
+                self._on_silence.lost(self.index)
             return part
 
-    def _write_some(self, handle: int, data: bytes) -> int:
+    def write_some(self, handle: int, data: bytes) -> int:
         while True:
             try:
                 return os.write(handle, data)
             except BlockingIOError:
                 self._wait(self._writable)
             except (BrokenPipeError, ConnectionResetError):
-                self._warden.lost(self.index)
+                self._on_silence.lost(self.index)
 
     def _wait(self, poller: select.poll) -> None:
         ready = poller.poll(self.limit * 1000)
         if not ready:
-            self._warden.stuck(self.index)
-        # Dead, if only that shows. What it wrote before its end counts, and may have come between the two looks.
+            self._on_silence.stuck(self.index)
+        # If only a sign of death is ready, the worker is dead. Look again: it may have written just before its end.
         if self.fileno() not in dict(ready) and self.fileno() not in dict(poller.poll(0)):
-            self._warden.lost(self.index)
+            self._on_silence.lost(self.index)
 
     def _poller(self, event: int, signs_of_death: list[int]) -> select.poll:
         poller = select.poll()

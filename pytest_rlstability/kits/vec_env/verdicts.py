@@ -1,30 +1,33 @@
-"""What is known about a worker, as a verdict: pure functions."""
+"""The verdicts on dead and stuck workers: pure functions."""
 
 from __future__ import annotations
 
 import signal
 from dataclasses import dataclass
 
-from pytest_rlstability.events import Verdict
-from pytest_rlstability.isolation.kernel import signal_name
-from pytest_rlstability.units import format_duration
+from pytest_rlstability.model.units import format_duration
+from pytest_rlstability.model.verdict import Location, StallClass, Verdict, Word
+from pytest_rlstability.osinfo.fatal_signals import signal_name
 
-_COMMANDS = {"_call": "call", "_setattr": "set_attr", "env_method": "env_method"}
-_HINTS = {
-    signal.SIGKILL: "SIGKILL comes from outside the worker: the kernel short of memory, or somebody's kill.",
+_COMMANDS = {"_call": "call", "_setattr": "set_attr"}
+"""Methods of Gymnasium's vector env, by the command that they send."""
+_HINTS: dict[int, str] = {
+    signal.SIGKILL: "SIGKILL comes from outside the worker: the kernel was short of memory, or something killed it.",
     signal.SIGTERM: "SIGTERM comes from outside the worker.",
 }
 
 
 @dataclass(frozen=True)
 class WorkerFacts:
-    """One worker as it was found."""
+    """What is known about one worker."""
 
     index: int
     count: int
     pid: int
     command: str
     stack: str
+    location: Location | None = None
+    """The line of the user's code that the worker was in."""
 
     @property
     def name(self) -> str:
@@ -40,46 +43,44 @@ class WorkerFacts:
 
 
 def judge_dead(worker: WorkerFacts, exit_code: int | None) -> Verdict:
-    """The verdict on a worker that ended with *exit_code*: negative for a signal, None when somebody else reaped it.
+    """The verdict on a worker that ended with *exit_code*: negative for a signal, None when something else reaped it.
 
     >>> judge_dead(WorkerFacts(1, 4, 77, "step", ""), -11).title
     'CRASH: vector env worker 1 (pid 77) died of SIGSEGV in step()'
     """
     facts = worker.identity
     if exit_code is None:
-        how, hint = "ended", "Its exit status went to somebody else, who waited for it."
+        how, hint = "ended", "Its exit status is unknown: something else waited for it."
     elif exit_code < 0:
-        how, hint = f"died of {signal_name(-exit_code)}", _HINTS.get(signal.Signals(-exit_code), "")
+        how, hint = f"died of {signal_name(-exit_code)}", _HINTS.get(-exit_code, "")
         facts["signal"] = signal_name(-exit_code)
     else:
         how, hint = f"exited with status {exit_code}", "Something in it called os._exit() or sys.exit()."
         facts["exit_code"] = exit_code
     note = f"{worker.count} workers, counted from 0.{f' {hint}' if hint else ''}"
     return Verdict(
-        "CRASH",
+        Word.CRASH,
         f"vector env {worker.name} {how} in {worker.call}",
         sections=(("", note), (f"Python stack of {worker.name}", worker.stack)),
         facts=facts,
+        location=worker.location,
     )
 
 
 def judge_stuck(workers: list[WorkerFacts], doing: list[str], limit: float) -> Verdict:
-    """The verdict on workers of which the first was waited for; *doing* is ``spinning``, ``blocked`` or ``stopped``.
+    """The verdict on silent workers, of which the first was waited for. Each of *doing* is ``spinning``, ``blocked`` or
+    ``stopped``.
 
     >>> judge_stuck([WorkerFacts(0, 2, 77, "step", "")], ["stopped"], 30).title
     'STALL: vector env worker 0 (pid 77) did not answer step() within 30 s: it is stopped'
     """
     first, also = workers[0], [worker.name for worker in workers[1:]]
     note = f"{first.count} workers, counted from 0." + (f" Silent as well: {', '.join(also)}." if also else "")
+    found = zip(workers, doing, strict=True)
     return Verdict(
-        "STALL",
+        Word.STALL,
         f"vector env {first.name} did not answer {first.call} within {format_duration(limit)}: it is {doing[0]}",
-        sections=(
-            ("", note),
-            *(
-                (f"Python stack of {worker.name}, {how}", worker.stack)
-                for worker, how in zip(workers, doing, strict=True)
-            ),
-        ),
-        facts={**first.identity, "class": "spinning" if doing[0] == "spinning" else "blocked"},
+        sections=(("", note), *((f"Python stack of {worker.name}, {how}", worker.stack) for worker, how in found)),
+        facts={**first.identity, "class": doing[0] if doing[0] == StallClass.SPINNING else StallClass.BLOCKED},
+        location=first.location,
     )

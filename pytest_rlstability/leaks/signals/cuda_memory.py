@@ -1,11 +1,11 @@
-"""CUDA memory, once the test has started CUDA: what torch's allocator handed out, and what the driver gave away."""
+"""CUDA memory, once the test has started CUDA: what torch's allocator has in use, and what the driver has."""
 
 from __future__ import annotations
 
 import sys
 from typing import Any
 
-from pytest_rlstability.signals.protocol import Signal
+from pytest_rlstability.leaks.signals.protocol import Signal
 
 
 def _started_cuda() -> Any:
@@ -17,6 +17,7 @@ def _started_cuda() -> Any:
 class CudaAllocator(Signal):
     name = "cuda"
     title = "CUDA memory (torch)"
+    group = "memory"
     unit = "bytes"
     smallest = 4096.0
     resolution = 24.0
@@ -28,10 +29,11 @@ class CudaAllocator(Signal):
 
 
 class CudaDriver(Signal):
-    """Other programs share the card, so growth here has to stop when the test stands still."""
+    """Other programs share the card."""
 
     name = "cuda_driver"
     title = "CUDA memory (driver)"
+    group = "memory"
     unit = "bytes"
     foreign = True
     smallest = 8 * 2.0**20
@@ -40,10 +42,5 @@ class CudaDriver(Signal):
 
     def read(self) -> float:
         cuda = _started_cuda()
-        if not cuda:
-            return 0.0
-        used = 0
-        for device in range(cuda.device_count()):
-            free, total = cuda.mem_get_info(device)
-            used += total - free
-        return float(used)
+        devices = range(cuda.device_count()) if cuda else ()
+        return float(sum(total - free for free, total in map(cuda.mem_get_info, devices))) if devices else 0.0

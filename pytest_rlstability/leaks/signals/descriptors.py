@@ -1,13 +1,10 @@
-"""Open file descriptors (handles on Windows), with what each leads to."""
+"""Open file descriptors (handles on Windows), and what each refers to."""
 
 from __future__ import annotations
 
-import os
-
-from pytest_rlstability.signals.proc import GONE, read_link
-from pytest_rlstability.signals.protocol import Signal, UnavailableError
-
-_DIRECTORIES = ("/proc/self/fd", "/dev/fd")
+from pytest_rlstability.leaks.signals.protocol import Signal
+from pytest_rlstability.osinfo.descriptors import own_descriptors, own_target
+from pytest_rlstability.osinfo.linux import GONE
 
 
 def _limit() -> int:
@@ -25,16 +22,12 @@ class Descriptors(Signal):
     exact = True
 
     def __init__(self) -> None:
-        present = [path for path in _DIRECTORIES if os.path.isdir(path)]
-        if not present:
-            raise UnavailableError("neither /proc/self/fd nor /dev/fd is there")
-        self._directory = present[0]
         self.ceiling = min(1024.0, max(32.0, (_limit() - self.read()) / 2))
 
     def read(self) -> float:
-        return len(os.listdir(self._directory))
+        return len(own_descriptors())
 
     def inventory(self) -> dict[str, str]:
-        links = {name: read_link(f"{self._directory}/{name}") for name in os.listdir(self._directory)}
-        # the descriptor that lists the directory is gone by the time it is looked at
-        return {f"{name} {to}": f"descriptor {name} -> {to}" for name, to in links.items() if to != GONE}
+        # the descriptor that listed the directory is closed by now
+        links = ((name, own_target(name)) for name in own_descriptors())
+        return {f"{name} {to}": f"descriptor {name} -> {to}" for name, to in links if to != GONE}

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import gc
 
-from pytest_rlstability.signals.protocol import Signal
+from pytest_rlstability.leaks.signals.protocol import Signal
 
 
 class TrackedObjects(Signal):
     name = "objects"
     title = "tracked objects"
-    dear = True
+    group = "memory"
+    expensive = True
     smallest = 24.0
     resolution = 0.03
     ceiling = 3e5

@@ -1,14 +1,15 @@
-"""Bytes that malloc has handed out and not got back, over all arenas and large blocks."""
+"""Bytes that malloc has in use, over all arenas and large blocks."""
 
 from __future__ import annotations
 
-from pytest_rlstability.signals.allowances import allowed_bytes
-from pytest_rlstability.signals.protocol import Signal, UnavailableError
+from pytest_rlstability.leaks.signals.protocol import Signal
+from pytest_rlstability.osinfo import UnavailableError
 
 
 class MallocBytes(Signal):
     name = "malloc"
     title = "malloc bytes in use"
+    group = "memory"
     unit = "bytes"
     smallest = 4096.0
     resolution = 24.0
@@ -18,10 +19,10 @@ class MallocBytes(Signal):
         import psutil
 
         if not hasattr(psutil, "heap_info"):
-            raise UnavailableError("psutil cannot look into this C library's heap")
+            raise UnavailableError("psutil cannot read the heap of this C library")
         self._heap_info = psutil.heap_info
         self.read()
 
     def read(self) -> float:
         heap = self._heap_info()
-        return float(heap.heap_used + heap.mmap_used - allowed_bytes())
+        return float(heap.heap_used + heap.mmap_used)

@@ -1,12 +1,12 @@
-"""Mappings of files on disk, by native code or ``mmap``: no descriptor has to be open for one, and no object alive."""
+"""Mappings of files on disk, by native code or ``mmap``. They need no open descriptor and no Python object."""
 
 from __future__ import annotations
 
-from pytest_rlstability.signals.mappings import MapsSignal, regions
+from pytest_rlstability.leaks.signals.mappings import MapsSignal, of_files
 
 
 class MappedFiles(MapsSignal):
-    """The ceiling is far below the 65530 mappings that Linux gives a process: one that has them all stops growing."""
+    """The ceiling is far below the 65530 mappings that Linux allows a process."""
 
     name = "mapped_files"
     title = "mappings of files"
@@ -14,10 +14,7 @@ class MappedFiles(MapsSignal):
     ceiling = 4096.0
 
     def measure(self) -> float:
-        return float(sum(1 for _ in regions(of_files=True)))
+        return float(sum(1 for _ in of_files()))
 
     def inventory(self) -> dict[str, str]:
-        return {
-            f"{start:x}-{end:x}": f"{(end - start) // 1024} KiB of {name.decode(errors='replace')} at {start:x}"
-            for start, end, _, name in regions(of_files=True)
-        }
+        return {one.span.decode(): f"{one.size // 1024} KiB of {one.name} at {one.start:x}" for one in of_files()}

@@ -1,48 +1,48 @@
-"""Anonymous memory mapped behind malloc's back, by native code or ``mmap``."""
+"""Anonymous memory that native code or ``mmap`` has mapped without malloc."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
-from pytest_rlstability.signals.proc import PAGE, ProcFile, read_bytes
-from pytest_rlstability.signals.protocol import Signal, UnavailableError
+from pytest_rlstability.leaks.signals.protocol import Signal
+from pytest_rlstability.osinfo.linux import PAGE, AddressSpace, mappings
+from pytest_rlstability.osinfo.proc_records import MappedRegion
 
 _ARENA = 64 * 2**20
-"""glibc reserves a thread's arena in aligned pieces of this size: those are malloc's."""
-
-
+"""glibc reserves the arena of a thread in aligned pieces of this size, which belong to malloc."""
+_NOT_MAPPED = (b"[heap]", b"[stack]", b"[v")
 _MEMORY = (b"/dev/zero", b"/memfd:", b"/dev/shm", b"/SYSV")
-"""Paths that are no files on disk."""
+"""Paths of mappings that have no file on disk."""
 
 
-def regions(of_files: bool = False) -> Iterator[tuple[int, int, bytes, bytes]]:
-    """start, end, permissions and path of each mapping that no file on disk stands behind, or of each other one."""
-    for line in read_bytes("/proc/self/maps").splitlines():
-        span, permissions, _, _, inode, *path = line.split(None, 5)
-        name = path[0] if path else b""
-        if (inode == b"0" or name.startswith(_MEMORY)) != of_files:
-            start, _, end = span.partition(b"-")
-            yield int(start, 16), int(end, 16), permissions, name
+def _is_file(one: MappedRegion) -> bool:
+    return one.inode != b"0" and not one.path.startswith(_MEMORY)
 
 
-def _beyond_malloc(start: int, end: int, name: bytes) -> bool:
-    if name.startswith((b"[heap]", b"[stack]", b"[v")):
-        return False
-    return not (start % _ARENA == 0 and end - start <= _ARENA)
+def of_files() -> Iterator[MappedRegion]:
+    """The mappings of files on disk."""
+    return filter(_is_file, mappings())
+
+
+def beyond_malloc() -> Iterator[tuple[MappedRegion, int]]:
+    """The mappings without a file on disk that malloc did not make, and their sizes."""
+    for one in mappings():
+        if not _is_file(one) and not one.path.startswith(_NOT_MAPPED):
+            start, end = one.bounds
+            if start % _ARENA or end - start > _ARENA:
+                yield one, end - start
 
 
 class MapsSignal(Signal):
-    """Looks through the maps only when the size of the address space has changed: 2 microseconds otherwise."""
+    """Reads the maps only when the size of the address space has changed. Otherwise a look takes 2 microseconds."""
 
     def __init__(self) -> None:
-        self._statm = ProcFile("/proc/self/statm")
+        self._space = AddressSpace()
         self._pages = b""
         self._value = 0.0
-        if not read_bytes("/proc/self/maps"):
-            raise UnavailableError("cannot read /proc/self/maps")
 
     def read(self) -> float:
-        pages = self._statm.fields()[0]
+        pages = self._space.pages()
         if pages != self._pages:
             self._pages, self._value = pages, self.measure()
         return self._value
@@ -52,12 +52,13 @@ class MapsSignal(Signal):
         raise NotImplementedError
 
     def close(self) -> None:
-        self._statm.close()
+        self._space.close()
 
 
 class AnonymousMappings(MapsSignal):
     name = "mappings"
     title = "anonymous mappings"
+    group = "memory"
     unit = "bytes"
     smallest = 16.0 * PAGE
     resolution = 256.0
@@ -66,15 +67,13 @@ class AnonymousMappings(MapsSignal):
     def measure(self) -> float:
         import psutil
 
-        mapped = sum(end - start for start, end, _, name in regions() if _beyond_malloc(start, end, name))
-        # malloc maps its large blocks itself, and counts them
+        mapped = sum(size for _, size in beyond_malloc())
+        # the large blocks that malloc maps are in the malloc signal
         return float(mapped - (psutil.heap_info().mmap_used if hasattr(psutil, "heap_info") else 0))
 
     def inventory(self) -> dict[str, str]:
         found = {}
-        for start, end, permissions, name in regions():
-            if _beyond_malloc(start, end, name):
-                kind = name.decode(errors="replace") or "anonymous"
-                size = (end - start) // 1024
-                found[f"{start:x}-{end:x}"] = f"{size} KiB {kind} {permissions.decode()} at {start:x}"
+        for one, size in beyond_malloc():
+            kind = f"{one.name or 'anonymous'} {one.permissions.decode()}"
+            found[one.span.decode()] = f"{size // 1024} KiB {kind} at {one.start:x}"
         return found

@@ -1,37 +1,17 @@
-"""Child processes: those that live and those that ended and were never waited for."""
+"""Child processes: the running ones, and those that ended and were never waited for."""
 
 from __future__ import annotations
 
 import os
 import time
 
-from pytest_rlstability.signals.proc import read_bytes, require_directory
-from pytest_rlstability.signals.protocol import Signal
-
-
-def has_children() -> bool:
-    """Whether this process has any child at all, without looking through ``/proc``."""
-    try:
-        os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOWAIT | os.WNOHANG)
-    except ChildProcessError:
-        return False
-    return True
-
-
-def parents_and_states() -> dict[int, tuple[int, str]]:
-    """Every process there is: pid -> (pid of its parent, state letter)."""
-    table = {}
-    for name in os.listdir("/proc"):
-        if name.isdigit():
-            _, _, fields = read_bytes(f"/proc/{name}/stat").rpartition(b") ")
-            if fields:
-                state, parent = fields.split(None, 2)[:2]
-                table[int(name)] = (int(parent), state.decode())
-    return table
+from pytest_rlstability.leaks.signals.protocol import Signal
+from pytest_rlstability.osinfo.linux import require_proc
+from pytest_rlstability.osinfo.processes import find_descendants, has_children, short_command
 
 
 class Picture:
-    """The last look through ``/proc``: the three signals of one sample share it."""
+    """The last look at all processes, which the four signals of one sample share."""
 
     valid_for = 0.0005
 
@@ -55,44 +35,29 @@ def descendants() -> dict[int, str]:
     return _picture.descendants() if has_children() else {}
 
 
-def find_descendants() -> dict[int, str]:
-    table = parents_and_states()
-    family: set[int] = {os.getpid()}
-    found: dict[int, str] = {}
-    grown = True
-    while grown:
-        fresh = {pid: state for pid, (parent, state) in table.items() if parent in family and pid not in family}
-        found.update(fresh)
-        family.update(fresh)
-        grown = bool(fresh)
-    return found
-
-
-def command_of(pid: int) -> str:
-    command = read_bytes(f"/proc/{pid}/cmdline").replace(b"\0", b" ").decode(errors="replace").strip()
-    name = read_bytes(f"/proc/{pid}/comm").decode(errors="replace").strip()
-    return command[:120] or name or "?"
+def children(*, ended: bool = False) -> list[int]:
+    """The pids of the descendants that run, or of those that have *ended* and were not waited for."""
+    return [pid for pid, state in descendants().items() if (state in "ZX") == ended]
 
 
 class Processes(Signal):
     name = "processes"
     title = "child processes"
     exact = True
-    dead_states = False
+    ended = False
 
     def __init__(self) -> None:
-        require_directory("/proc/self")
+        require_proc()
 
     def read(self) -> float:
-        return sum((state in "ZX") == self.dead_states for state in descendants().values())
+        return len(children(ended=self.ended))
 
     def inventory(self) -> dict[str, str]:
-        kind = "zombie" if self.dead_states else "process"
-        pids = [pid for pid, state in descendants().items() if (state in "ZX") == self.dead_states]
-        return {str(pid): f"{kind} {pid}: {command_of(pid)}" for pid in pids}
+        kind = "zombie" if self.ended else "process"
+        return {str(pid): f"{kind} {pid}: {short_command(pid)}" for pid in children(ended=self.ended)}
 
 
 class Zombies(Processes):
     name = "zombies"
     title = "zombie processes"
-    dead_states = True
+    ended = True

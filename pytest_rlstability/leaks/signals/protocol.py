@@ -1,49 +1,49 @@
-"""What a signal is: one thing that can grow, read as a number after each stretch of laps."""
+"""A signal: one thing that can grow, read as a number after each stretch of laps."""
 
 from __future__ import annotations
 
 from typing import Literal
 
 Unit = Literal["bytes", "count"]
-
-
-class UnavailableError(Exception):
-    """Raised by a signal's constructor where it cannot be read; the text says why."""
+Group = Literal["memory", "resources", ""]
 
 
 class Signal:
-    """One thing that can grow. A signal is a file in this package and a line in ``registry.SIGNALS``.
+    """One thing that can grow, given to leak checks by ``pytest_rlstability_signals``.
 
-    ``class Descriptors(Signal): name = "fds"; ...; def read(self): return len(os.listdir("/proc/self/fd"))``.
-    ``read`` must be cheap and must not keep what it allocates: a sampler that grows is its own leak.
+    ``class Descriptors(Signal): name = "fds"; ...; def read(self): return len(own_descriptors())``.
+    ``read`` must be cheap and must not keep what it allocates, or it measures itself. If the signal cannot be read
+    here, the constructor raises ``osinfo.UnavailableError`` with the reason.
     """
 
     name: str
     title: str
+    group: Group = "resources"
+    """The group in ``rl_no_leak(signals=[...])``; empty for a signal that cannot be named there."""
     unit: Unit = "count"
     exact: bool = False
-    """No noise: descriptors, threads, processes. Convicts within tens of laps."""
+    """It has no noise, like descriptors, threads and processes, so fewer laps decide it."""
     judged: bool = True
-    """False: shown in charts, never convicts."""
+    """False: only shown in charts."""
     foreign: bool = False
-    """Other processes can make it grow too, so that growth has to stop when the test stands still."""
-    dear: bool = False
-    """Reading it takes long: it is sampled more rarely, and nothing waits for its verdict."""
+    """Other processes can make it grow too. It is a leak only if the growth stops while no lap runs."""
+    expensive: bool = False
+    """Reading it takes long. It is sampled more rarely, and the check does not wait for its verdict."""
     smallest: float = 8.0
-    """A growth below this, in total, is never a leak."""
+    """Less growth than this in total is never a leak."""
     resolution: float = 0.05
-    """Growth per lap that must not go unseen."""
+    """The growth per lap that must be found."""
     most: float | None = None
-    """A value that its author promised not to exceed."""
+    """The highest value that its author allows."""
     ceiling: float = 256.0
-    """Growth at which a steady rise is stopped rather than watched until it starves the machine."""
+    """Steady growth of this much ends the check, before it starves the machine."""
 
     def read(self) -> float:
         raise NotImplementedError
 
     def inventory(self) -> dict[str, str]:
-        """What there is now: identity -> description, for signals whose units have names."""
+        """identity -> description of what it counts now, for signals that count things with names."""
         return {}
 
     def close(self) -> None:
-        """Give back what reading needs."""
+        """Release what reading needs."""

@@ -1,15 +1,17 @@
-"""Memory blocks that Python's own allocator has handed out: exact to one object, blind to native code."""
+"""Memory blocks that Python's own allocator has in use. Native code has its own memory."""
 
 from __future__ import annotations
 
 import sys
 
-from pytest_rlstability.signals.protocol import Signal, UnavailableError
+from pytest_rlstability.leaks.signals.protocol import Signal
+from pytest_rlstability.osinfo import UnavailableError
 
 
 class PythonBlocks(Signal):
     name = "python"
     title = "Python memory blocks"
+    group = "memory"
     smallest = 24.0
     resolution = 0.03
     ceiling = 3e5

@@ -1,77 +1,100 @@
-"""The signals there are, one line each, most telling first: a report's headline names the first that leaks."""
+"""The signals of a run: those of this package, and those that other plugins add."""
 
 from __future__ import annotations
 
-import importlib
-from collections.abc import Collection
+from collections.abc import Collection, Iterable, Iterator
 
-from pytest_rlstability.signals.protocol import Signal, UnavailableError
+import pytest
 
-SIGNALS: dict[str, str] = {
-    "fds": "descriptors:Descriptors",
-    "threads": "threads:Threads",
-    "processes": "processes:Processes",
-    "zombies": "processes:Zombies",
-    "worker_fds": "worker_descriptors:WorkerDescriptors",
-    "shm": "shared_memory:SharedMemory",
-    "tempfiles": "temporary_files:TemporaryFiles",
-    "mapped_files": "mapped_files:MappedFiles",
-    "python": "python_blocks:PythonBlocks",
-    "objects": "gc_objects:TrackedObjects",
-    "torch": "torch_storages:TorchStorages",
-    "cuda": "cuda_memory:CudaAllocator",
-    "cuda_driver": "cuda_memory:CudaDriver",
-    "malloc": "malloc_bytes:MallocBytes",
-    "mappings": "mappings:AnonymousMappings",
-    "workers": "worker_memory:WorkerMemory",
-    "rss": "resident:ResidentSet",
-    "uss": "resident:UniqueSet",
-}
-GROUPS: dict[str, tuple[str, ...]] = {
-    "memory": ("python", "objects", "torch", "cuda", "cuda_driver", "malloc", "mappings", "workers"),
-    "resources": ("fds", "threads", "processes", "zombies", "worker_fds", "shm", "tempfiles", "mapped_files"),
-}
-CHARTED_ONLY = ("rss", "uss")
+from pytest_rlstability.leaks.signals.protocol import Signal
+from pytest_rlstability.osinfo import UnavailableError
+
+GROUPS = ("memory", "resources")
 
 
-def expand(names: Collection[str]) -> tuple[str, ...]:
-    """The signals that *names* (signals or groups) stand for, in the registry's order.
+def shipped_signals() -> list[type[Signal]]:
+    """The signals of this package, most specific first: a report's headline names the first that leaks."""
+    from pytest_rlstability.leaks.signals.cuda_memory import CudaAllocator, CudaDriver
+    from pytest_rlstability.leaks.signals.descriptors import Descriptors
+    from pytest_rlstability.leaks.signals.gc_objects import TrackedObjects
+    from pytest_rlstability.leaks.signals.malloc_bytes import MallocBytes
+    from pytest_rlstability.leaks.signals.mapped_files import MappedFiles
+    from pytest_rlstability.leaks.signals.mappings import AnonymousMappings
+    from pytest_rlstability.leaks.signals.processes import Processes, Zombies
+    from pytest_rlstability.leaks.signals.python_blocks import PythonBlocks
+    from pytest_rlstability.leaks.signals.resident import ResidentSet, UniqueSet
+    from pytest_rlstability.leaks.signals.shared_memory import SharedMemory
+    from pytest_rlstability.leaks.signals.temporary_files import TemporaryFiles
+    from pytest_rlstability.leaks.signals.threads import Threads
+    from pytest_rlstability.leaks.signals.torch_storages import TorchStorages
+    from pytest_rlstability.leaks.signals.worker_descriptors import WorkerDescriptors
+    from pytest_rlstability.leaks.signals.worker_memory import WorkerMemory
 
-    >>> expand(["threads", "fds"])
+    return [
+        Descriptors, Threads, Processes, Zombies, WorkerDescriptors, SharedMemory, TemporaryFiles, MappedFiles,
+        PythonBlocks, TrackedObjects, TorchStorages, CudaAllocator, CudaDriver, MallocBytes, AnonymousMappings,
+        WorkerMemory, ResidentSet, UniqueSet,
+    ]  # fmt: skip
+
+
+class Signals:
+    """The signals that a leak check can choose from.
+
+    >>> Signals(shipped_signals()).expand(["threads", "fds"])
     ('fds', 'threads')
     """
-    chosen: set[str] = set()
-    for name in names:
-        if name not in SIGNALS and name not in GROUPS:
-            raise ValueError(f"{name!r} is not a signal; there are {', '.join([*GROUPS, *SIGNALS])}")
-        if name in CHARTED_ONLY:
-            raise ValueError(f"{name!r} is charted but never judged: resident memory also grows where nothing leaks")
-        chosen.update(GROUPS.get(name, (name,)))
-    return tuple(name for name in SIGNALS if name in chosen)
+
+    def __init__(self, classes: Iterable[type[Signal]]) -> None:
+        self._classes: dict[str, type[Signal]] = {}
+        for found in classes:
+            other = self._classes.setdefault(found.name, found)
+            if other is not found:
+                raise pytest.UsageError(
+                    f"two signals are called {found.name!r}: {other.__module__}.{other.__qualname__} "
+                    f"and {found.__module__}.{found.__qualname__}"
+                )
+
+    def __iter__(self) -> Iterator[type[Signal]]:
+        return iter(self._classes.values())
+
+    def group(self, name: str) -> tuple[str, ...]:
+        """The names of the judged signals in the group *name*."""
+        return tuple(signal.name for signal in self if signal.judged and signal.group == name)
+
+    def expand(self, names: Collection[str]) -> tuple[str, ...]:
+        """The signals that *names* (signals or groups) stand for. A ``ValueError`` says which name is wrong."""
+        chosen: set[str] = set()
+        for name in names:
+            if name not in self._classes and name not in GROUPS:
+                raise ValueError(f"{name!r} is not a signal; there are {', '.join([*GROUPS, *self._classes])}")
+            if name in GROUPS:
+                chosen.update(self.group(name))
+            elif self._classes[name].judged:
+                chosen.add(name)
+            else:
+                title = self._classes[name].title
+                raise ValueError(f"{name!r} is charted but never judged: {title} also grows where nothing leaks")
+        return tuple(name for name in self._classes if name in chosen)
+
+    def open(self, names: Collection[str] | None = None) -> tuple[list[Signal], dict[str, str]]:
+        """Open the signals *names*, or all; those that are only charted always. Returns them, and name -> reason of
+        those that this machine lacks. Close each when done.
+
+        ``signals, missing = catalog.open(["fds", "memory"])``
+        """
+        wanted = self._classes if names is None else self.expand(names)
+        signals: list[Signal] = []
+        missing: dict[str, str] = {}
+        for signal in self:
+            if signal.name in wanted or not signal.judged:
+                try:
+                    signals.append(signal())
+                except UnavailableError as reason:
+                    missing[signal.name] = str(reason)
+        return signals, missing
 
 
-def signal_class(name: str) -> type[Signal]:
-    """The signal of this *name*, not opened: what it is called and counted in is known without reading it.
-
-    >>> signal_class("rss").unit
-    'bytes'
-    """
-    module, _, class_name = SIGNALS[name].partition(":")
-    found: type[Signal] = getattr(importlib.import_module(f"{__package__}.{module}"), class_name)
-    return found
-
-
-def open_signals(names: Collection[str] | None = None) -> tuple[list[Signal], dict[str, str]]:
-    """The signals that this machine has, and for each it has not the reason.
-
-    ``signals, missing = open_signals(["fds", "memory"])``; None means all. Close each when done.
-    """
-    wanted = SIGNALS if names is None else (*expand(names), *CHARTED_ONLY)
-    signals: list[Signal] = []
-    missing: dict[str, str] = {}
-    for name in wanted:
-        try:
-            signals.append(signal_class(name)())
-        except UnavailableError as why:
-            missing[name] = str(why)
-    return signals, missing
+def signals_of(config: pytest.Config) -> Signals:
+    """The signals of the run that *config* belongs to."""
+    added: list[list[type[Signal]]] = config.hook.pytest_rlstability_signals()
+    return Signals(signal for signals in added for signal in signals)

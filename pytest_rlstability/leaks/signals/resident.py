@@ -1,8 +1,8 @@
-"""Resident memory, for the charts only: an allocator's habits make it grow where nothing leaks."""
+"""Resident memory, for the charts only: allocators make it grow where nothing leaks."""
 
 from __future__ import annotations
 
-from pytest_rlstability.signals.protocol import Signal
+from pytest_rlstability.leaks.signals.protocol import Signal
 
 
 class ResidentSet(Signal):

@@ -1,13 +1,12 @@
-"""Segments in ``/dev/shm``: what ``SharedMemory`` made and nobody unlinked."""
+"""Segments in ``/dev/shm``, which ``SharedMemory`` makes and something has to unlink."""
 
 from __future__ import annotations
 
 import os
 
-from pytest_rlstability.signals.proc import require_directory
-from pytest_rlstability.signals.protocol import Signal
-
-DIRECTORY = "/dev/shm"
+from pytest_rlstability.leaks.signals.protocol import Signal
+from pytest_rlstability.osinfo import require_directory
+from pytest_rlstability.osinfo.shared_memory import DIRECTORY
 
 
 class SharedMemory(Signal):

@@ -5,11 +5,11 @@ from __future__ import annotations
 import os
 import tempfile
 
-from pytest_rlstability.signals.proc import require_directory
-from pytest_rlstability.signals.protocol import Signal
+from pytest_rlstability.leaks.signals.protocol import Signal
+from pytest_rlstability.osinfo import require_directory
 
 HABITS = ("SB3-",)
-"""Directories that a library leaves behind by design: stable-baselines3 makes one for its log in every ``learn()``."""
+"""Directories that a library always leaves behind: stable-baselines3 makes one for its log in every ``learn()``."""
 
 
 class TemporaryFiles(Signal):
@@ -23,11 +23,10 @@ class TemporaryFiles(Signal):
         require_directory(self._directory)
 
     def read(self) -> float:
-        return sum(not name.startswith(HABITS) for name in os.listdir(self._directory))
+        return len(self._names())
 
     def inventory(self) -> dict[str, str]:
-        return {
-            name: os.path.join(self._directory, name)
-            for name in os.listdir(self._directory)
-            if not name.startswith(HABITS)
-        }
+        return {name: os.path.join(self._directory, name) for name in self._names()}
+
+    def _names(self) -> list[str]:
+        return [name for name in os.listdir(self._directory) if not name.startswith(HABITS)]

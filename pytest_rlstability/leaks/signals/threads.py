@@ -1,4 +1,4 @@
-"""Threads of this process, native ones included where the system lists them."""
+"""Threads of this process, with native ones where the system lists them."""
 
 from __future__ import annotations
 
@@ -7,7 +7,9 @@ import sys
 import threading
 import traceback
 
-from pytest_rlstability.signals.protocol import Signal
+from pytest_rlstability.compat.cpython import thread_target
+from pytest_rlstability.leaks.signals.protocol import Signal
+from pytest_rlstability.osinfo.linux import own_threads
 
 
 def _where(ident: int | None) -> str:
@@ -19,10 +21,9 @@ def _where(ident: int | None) -> str:
     return f"in {place.name} at {os.path.basename(place.filename)}:{place.lineno}"
 
 
-def _started_for(thread: threading.Thread) -> str:
-    target = getattr(thread, "_target", None)
-    name = getattr(target, "__qualname__", None)
-    return f", target {name}" if name else ""
+def _describe(thread: threading.Thread) -> str:
+    target = getattr(thread_target(thread), "__qualname__", None)
+    return f"thread {thread.name}{f', target {target}' if target else ''}, {_where(thread.ident)}"
 
 
 class Threads(Signal):
@@ -32,19 +33,12 @@ class Threads(Signal):
     exact = True
 
     def __init__(self) -> None:
-        self._tasks = "/proc/self/task" if os.path.isdir("/proc/self/task") else None
+        self._sees_native = bool(own_threads())
 
     def read(self) -> float:
-        return len(os.listdir(self._tasks)) if self._tasks else threading.active_count()
+        return len(own_threads()) if self._sees_native else threading.active_count()
 
     def inventory(self) -> dict[str, str]:
         known = {str(thread.native_id): thread for thread in threading.enumerate()}
-        numbers = os.listdir(self._tasks) if self._tasks else list(known)
-        found = {}
-        for number in numbers:
-            thread = known.get(number)
-            if thread is None:
-                found[number] = f"native thread {number}"
-            else:
-                found[number] = f"thread {thread.name}{_started_for(thread)}, {_where(thread.ident)}"
-        return found
+        numbers = own_threads() if self._sees_native else list(known)
+        return {one: _describe(known[one]) if one in known else f"native thread {one}" for one in numbers}

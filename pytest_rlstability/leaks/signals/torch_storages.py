@@ -5,16 +5,17 @@ from __future__ import annotations
 import gc
 import sys
 
-from pytest_rlstability.signals.protocol import Signal
+from pytest_rlstability.leaks.signals.protocol import Signal
 
 
 class TorchStorages(Signal):
-    """Reads 0 until the test itself has imported torch: a leak check must not import half a gigabyte to look."""
+    """Reads 0 until the test itself has imported torch."""
 
     name = "torch"
     title = "torch CPU storages"
+    group = "memory"
     unit = "bytes"
-    dear = True
+    expensive = True
     smallest = 4096.0
     resolution = 24.0
     ceiling = 2**29
@@ -24,10 +25,10 @@ class TorchStorages(Signal):
         if torch is None or not hasattr(torch, "Tensor"):
             return 0.0
         seen: dict[int, int] = {}
-        # type() rather than isinstance(): a lazy proxy answers isinstance() by importing what it stands for
+        # not isinstance(): a lazy proxy would import what it stands for
         for tensor in (candidate for candidate in gc.get_objects() if issubclass(type(candidate), torch.Tensor)):
             if tensor.device.type == "cpu" and tensor.layout is torch.strided:
-                # not untyped_storage(): that makes a Python object which then lives as long as the storage
+                # not untyped_storage(): that makes a Python object which lives as long as the storage
                 address = tensor.data_ptr()
                 seen[address] = max(seen.get(address, 0), tensor.numel() * tensor.element_size())
         return float(sum(seen.values()))

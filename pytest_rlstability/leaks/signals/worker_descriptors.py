@@ -2,45 +2,31 @@
 
 from __future__ import annotations
 
-import os
-
-from pytest_rlstability.signals.proc import GONE, read_link, require_directory
-from pytest_rlstability.signals.processes import descendants
-from pytest_rlstability.signals.protocol import Signal
+from pytest_rlstability.leaks.signals.processes import children
+from pytest_rlstability.leaks.signals.protocol import Signal
+from pytest_rlstability.osinfo.linux import GONE, descriptor_target, descriptors_of, require_proc
 
 
 class WorkerDescriptors(Signal):
-    """Counts what each worker has opened since it was first seen: a new worker is not growth."""
+    """Counts what each worker has opened since it was first seen, so that a new worker is not growth."""
 
     name = "worker_fds"
     title = "descriptors of child processes"
     exact = True
 
     def __init__(self) -> None:
-        require_directory("/proc/self/fd")
+        require_proc()
         self._seen: dict[int, int] = {}
 
     def read(self) -> float:
-        alive = {pid: len(_open_in(pid)) for pid, state in descendants().items() if state not in "ZX"}
+        alive = {pid: len(descriptors_of(pid)) for pid in children()}
         self._seen = {pid: min(count, self._seen.get(pid, count)) for pid, count in alive.items()}
         return float(sum(count - self._seen[pid] for pid, count in alive.items()))
 
     def inventory(self) -> dict[str, str]:
-        links = {
-            (pid, name): read_link(f"/proc/{pid}/fd/{name}")
-            for pid, state in descendants().items()
-            if state not in "ZX"
-            for name in _open_in(pid)
-        }
         return {
             f"{pid} {name} {to}": f"descriptor {name} -> {to} of process {pid}"
-            for (pid, name), to in links.items()
-            if to != GONE
+            for pid in children()
+            for name in descriptors_of(pid)
+            if (to := descriptor_target(pid, name)) != GONE
         }
-
-
-def _open_in(pid: int) -> list[str]:
-    try:
-        return os.listdir(f"/proc/{pid}/fd")
-    except OSError:  # it has just gone, or is another user's
-        return []

@@ -2,44 +2,45 @@
 
 from __future__ import annotations
 
-from pytest_rlstability.signals.proc import PAGE, read_bytes, require_directory
-from pytest_rlstability.signals.processes import command_of, descendants
-from pytest_rlstability.signals.protocol import Signal
+from pytest_rlstability.leaks.signals.processes import children
+from pytest_rlstability.leaks.signals.protocol import Signal
+from pytest_rlstability.osinfo.linux import require_proc, touched_and_mapped
+from pytest_rlstability.osinfo.processes import short_command
 
 
 class WorkerMemory(Signal):
-    """Counts what is both newly mapped and touched since a worker was first seen.
+    """For each worker, the smaller of the growth of touched and of mapped memory since it was first seen.
 
-    Touched alone also grows when a forked worker copies its parent's pages or fills an array it had reserved;
-    mapped alone grows in steps of a whole arena. The smaller of the two is neither.
+    Touched memory also grows when a forked worker copies its parent's pages or fills an array it had reserved.
+    Mapped memory grows in steps of a whole arena.
     """
 
     name = "workers"
     title = "memory of child processes"
+    group = "memory"
     unit = "bytes"
     smallest = 2.0**20
     resolution = 256.0
     ceiling = 2**30
 
     def __init__(self) -> None:
-        require_directory("/proc/self")
+        require_proc()
         self._seen: dict[int, tuple[int, int]] = {}
 
     def read(self) -> float:
-        return float(sum(self._growth(pid) for pid, state in descendants().items() if state not in "ZX"))
+        return float(sum(map(self._growth, children())))
 
     def _growth(self, pid: int) -> int:
-        fields = read_bytes(f"/proc/{pid}/statm").split()
-        if len(fields) < 6:
+        memory = touched_and_mapped(pid)
+        if memory is None:
             return 0
-        touched, mapped = (int(fields[1]) - int(fields[2])) * PAGE, int(fields[5]) * PAGE
+        touched, mapped = memory
         touched_first, mapped_first = self._seen.setdefault(pid, (touched, mapped))
         return max(0, min(touched - touched_first, mapped - mapped_first))
 
     def inventory(self) -> dict[str, str]:
-        grown = {pid: self._growth(pid) for pid, state in descendants().items() if state not in "ZX"}
         return {
-            f"{pid} {size}": f"process {pid} grew by {size // 1024} KiB since it was first seen: {command_of(pid)}"
-            for pid, size in grown.items()
-            if size
+            f"{pid} {size}": f"process {pid} grew by {size // 1024} KiB since it was first seen: {short_command(pid)}"
+            for pid in children()
+            if (size := self._growth(pid))
         }

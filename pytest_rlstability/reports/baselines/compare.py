@@ -1,4 +1,4 @@
-"""Before and after: a pure function of measures."""
+"""Compares the measures of two runs, without a process."""
 
 from __future__ import annotations
 
@@ -6,27 +6,27 @@ import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from pytest_rlstability.baselines.measures import Measure, TestMeasures
-from pytest_rlstability.signals.registry import SIGNALS, signal_class
-from pytest_rlstability.units import format_duration, format_size
+from pytest_rlstability.leaks.signals.facts import SignalFacts
+from pytest_rlstability.model.units import format_duration, format_size
+from pytest_rlstability.reports.baselines.measures import Measure, TestMeasures
 
 SURE = 2.0
 """Combined standard deviations of single laps (or runs) that a change of their median must exceed."""
 SURE_GROWTH = 5.0
-"""Standard errors that a change of growth must exceed: a run has many signals, and each is a chance to be wrong."""
+"""Standard errors that a change of growth must exceed: with the many signals of a run, fewer happen by chance."""
 SURE_RATE = 0.01
 """How unlikely a difference in passes must be by chance alone (Fisher's exact test)."""
 LEAST_MEMORY = 8.0 * 2**20
-"""Bytes of peak memory that allocators and lazy imports move about from run to run."""
+"""Bytes by which peak memory differs from run to run because of allocators and lazy imports."""
 LEAST_SECONDS = 50e-6
 CALM = 0.75
-"""Load for each processor up to which the time that laps take is their own."""
+"""Load for each processor up to which laps do not wait for one."""
 LEAST_GROWTH = {"bytes": 64.0, "count": 0.1}
 
 
 @dataclass(frozen=True)
 class Change:
-    """One measure of one test that is worse or better than before, in words a line can be made of."""
+    """One measure of one test that is worse or better than before, as text."""
 
     test: str
     measure: str
@@ -34,7 +34,7 @@ class Change:
     after: str
     worse: bool
     size: float
-    """How many times what would have been tolerated; for sorting."""
+    """The change as a multiple of what is tolerated; for sorting."""
 
     def line(self) -> str:
         """``test_env.py::test_step: lap time 10 ms -> 15 ms``"""
@@ -43,7 +43,7 @@ class Change:
 
 @dataclass(frozen=True)
 class Comparison:
-    """What came of comparing two runs, the largest changes first."""
+    """The differences between two runs, the largest first."""
 
     worse: tuple[Change, ...]
     better: tuple[Change, ...]
@@ -51,10 +51,15 @@ class Comparison:
     new: tuple[str, ...]
 
 
-def compare(before: Mapping[str, TestMeasures], after: Mapping[str, TestMeasures], tolerance: float) -> Comparison:
+def compare(
+    before: Mapping[str, TestMeasures],
+    after: Mapping[str, TestMeasures],
+    tolerance: float,
+    signals: Mapping[str, SignalFacts],
+) -> Comparison:
     """Every test that both have, measure by measure. *tolerance* is a share: 0.2 is 20 %."""
     common = [name for name in after if name in before]
-    changes = [change for name in common for change in _changes(name, before[name], after[name], tolerance)]
+    changes = [change for name in common for change in _changes(name, before[name], after[name], tolerance, signals)]
     changes.sort(key=lambda change: (-change.size, change.test, change.measure))
     return Comparison(
         worse=tuple(change for change in changes if change.worse),
@@ -64,23 +69,25 @@ def compare(before: Mapping[str, TestMeasures], after: Mapping[str, TestMeasures
     )
 
 
-def excess(before: Measure, after: Measure, tolerance: float, least: float, sure: float = SURE) -> float:
-    """By how many times *after* differs from *before* beyond what is tolerated: positive is more, 0 is the same.
+def excess(before: Measure | None, after: Measure | None, tolerance: float, least: float, sure: float = SURE) -> float:
+    """The change as a multiple of what is tolerated: positive is more, 0 is no change, or a measure that is missing.
 
-    A change counts when it exceeds the tolerance, the spread that both runs have in themselves, and *least*.
+    A change counts when it exceeds the tolerance, the spread within both runs, and *least*.
 
     >>> excess(Measure(100), Measure(150), tolerance=0.2, least=1)
     2.5
     >>> excess(Measure(100, spread=30), Measure(150), tolerance=0.2, least=1)
     0.0
     """
+    if before is None or after is None:
+        return 0.0
     tolerated = max(tolerance * abs(before.value), sure * math.hypot(before.spread, after.spread), least)
     change = after.value - before.value
     return change / tolerated if abs(change) > tolerated else 0.0
 
 
 def rate_excess(before: TestMeasures, after: TestMeasures, tolerance: float) -> float:
-    """As ``excess``, of pass rates; negative is worse. Between two single runs the outcome itself is the change."""
+    """Like ``excess``, for pass rates; negative is worse. Between two single runs the outcome itself is the change."""
     earlier, later = before.passes / before.runs, after.passes / after.runs
     change = later - earlier
     if before.runs == after.runs == 1:
@@ -91,25 +98,17 @@ def rate_excess(before: TestMeasures, after: TestMeasures, tolerance: float) -> 
 
 
 def lap_excess(before: TestMeasures, after: TestMeasures, tolerance: float) -> float:
-    """As ``excess``, of lap times. On a machine that had more to do than processors, laps wait for their turn: there
-    a change only counts when the laps took other processor time as well."""
-    size = _excess_of(before.lap_seconds, after.lap_seconds, tolerance, LEAST_SECONDS)
+    """Like ``excess``, for lap times. On a loaded machine laps wait for a processor: there a change counts only if the
+    processor time of the laps changed too."""
+    size = excess(before.lap_seconds, after.lap_seconds, tolerance, LEAST_SECONDS)
     if max(before.load, after.load) <= CALM:
         return size
-    processor = _excess_of(before.lap_cpu_seconds, after.lap_cpu_seconds, tolerance, LEAST_SECONDS)
+    processor = excess(before.lap_cpu_seconds, after.lap_cpu_seconds, tolerance, LEAST_SECONDS)
     return size if size * processor > 0 else 0.0
 
 
-def _memory_excess(before: TestMeasures, after: TestMeasures, tolerance: float) -> float:
-    return _excess_of(before.peak_memory, after.peak_memory, tolerance, LEAST_MEMORY)
-
-
-def _excess_of(before: Measure | None, after: Measure | None, tolerance: float, least: float) -> float:
-    return 0.0 if before is None or after is None else excess(before, after, tolerance, least)
-
-
 def _by_chance(before: TestMeasures, after: TestMeasures) -> float:
-    """How likely a difference as large in this direction is when both runs have the same pass rate."""
+    """The probability of such a difference, or a larger one in its direction, if both runs have the same pass rate."""
     passes, total = before.passes + after.passes, before.runs + after.runs
     fewest, most = max(0, passes - before.runs), min(passes, after.runs)
     fewer = after.passes / after.runs < before.passes / before.runs
@@ -118,17 +117,20 @@ def _by_chance(before: TestMeasures, after: TestMeasures) -> float:
     return ways / math.comb(total, passes)
 
 
-def _changes(name: str, before: TestMeasures, after: TestMeasures, tolerance: float) -> Iterator[Change]:
+def _changes(
+    name: str, before: TestMeasures, after: TestMeasures, tolerance: float, signals: Mapping[str, SignalFacts]
+) -> Iterator[Change]:
     if rate := rate_excess(before, after, tolerance):
         yield Change(name, "pass rate", _rate(before), _rate(after), worse=rate < 0, size=abs(rate))
+    memory_excess = excess(before.peak_memory, after.peak_memory, tolerance, LEAST_MEMORY)
     for title, form, size, earlier, later in (
-        ("peak memory", format_size, _memory_excess(before, after, tolerance), before.peak_memory, after.peak_memory),
+        ("peak memory", format_size, memory_excess, before.peak_memory, after.peak_memory),
         ("lap time", format_duration, lap_excess(before, after, tolerance), before.lap_seconds, after.lap_seconds),
     ):
         if size and earlier is not None and later is not None:
             yield Change(name, title, form(earlier.value), form(later.value), worse=size > 0, size=abs(size))
     for signal in sorted(before.growth.keys() & after.growth.keys()):
-        unit = signal_class(signal).unit if signal in SIGNALS else "count"
+        unit = signals[signal].unit if signal in signals else "count"
         first, last = before.growth[signal], after.growth[signal]
         if size := excess(first, last, tolerance, LEAST_GROWTH[unit], SURE_GROWTH):
             worse = size > 0

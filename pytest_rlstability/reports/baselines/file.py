@@ -1,10 +1,8 @@
-"""The baseline file: sorted JSON, one measure a line, so that a diff of two says what has changed."""
+"""The baseline file: sorted JSON, one measure a line, so that a diff of two shows what changed."""
 
 from __future__ import annotations
 
-import contextlib
 import json
-import os
 import re
 import time
 from collections.abc import Mapping
@@ -12,7 +10,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from pytest_rlstability.baselines.measures import Measure, TestMeasures
+from pytest_rlstability.reports.baselines.measures import Measure, TestMeasures
+from pytest_rlstability.reports.whole_file import replacing
 
 SCHEMA = 1
 KIND = "rl-stability baseline"
@@ -21,7 +20,7 @@ _MEASURE = re.compile(r'\{\s*"value": ([^,\s]+),\s*"spread": ([^,\s]+)\s*\}')
 
 
 class BaselineError(Exception):
-    """A file that is no baseline we can read; the text says why."""
+    """The file cannot be read as a baseline; the text says why."""
 
 
 @dataclass(frozen=True)
@@ -44,12 +43,12 @@ def load(path: Path) -> Baseline:
     except ValueError as error:
         raise BaselineError(f"the file is damaged: not JSON ({error})") from None
     if not isinstance(data, dict) or data.get("kind") != KIND:
-        raise BaselineError("this is no baseline: --rl-save-baseline=PATH makes one")
+        raise BaselineError("not a baseline: --rl-save-baseline=PATH makes one")
     schema = data.get("schema")
     if isinstance(schema, int) and schema > SCHEMA:
         raise BaselineError(
             f"the file has schema {schema} and this pytest-rlstability knows {SCHEMA}: "
-            "pip install -U pytest-rlstability, or save it anew"
+            "pip install -U pytest-rlstability, or save it again"
         )
     try:
         tests = {str(name): _test_from(entry) for name, entry in data["tests"].items()}
@@ -59,7 +58,7 @@ def load(path: Path) -> Baseline:
 
 
 def save(path: Path, baseline: Baseline) -> None:
-    """Write a baseline in the place of the old one, whole or not at all. Raises ``OSError``."""
+    """Replace the baseline at *path*, whole or not at all. Raises ``OSError``."""
     data = {
         "kind": KIND,
         "schema": SCHEMA,
@@ -67,15 +66,8 @@ def save(path: Path, baseline: Baseline) -> None:
         "machine": baseline.machine,
         "tests": {name: _test_to(baseline.tests[name]) for name in sorted(baseline.tests)},
     }
-    path.parent.mkdir(parents=True, exist_ok=True)
-    draft = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    try:
-        text = _MEASURE.sub(r'{"value": \1, "spread": \2}', json.dumps(data, indent=1))
-        draft.write_text(text + "\n", encoding="utf-8")
-        os.replace(draft, path)
-    finally:
-        with contextlib.suppress(OSError):
-            draft.unlink(missing_ok=True)
+    with replacing(path) as file:
+        file.write(_MEASURE.sub(r'{"value": \1, "spread": \2}', json.dumps(data, indent=1)) + "\n")
 
 
 def _test_to(test: TestMeasures) -> dict[str, object]:
@@ -112,6 +104,6 @@ def _measure_from(entry: Mapping[str, Any]) -> Measure:
 
 
 def _rounded(number: float) -> float:
-    """Three digits: more would only make every diff longer."""
+    """*number* to three digits: more would make every diff longer."""
     short = float(f"{number:.3g}")
     return int(short) if short.is_integer() else short

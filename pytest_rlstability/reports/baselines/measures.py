@@ -1,4 +1,4 @@
-"""What is measured of a test, from the events of its run."""
+"""Measures a test by the events of its run."""
 
 from __future__ import annotations
 
@@ -6,19 +6,21 @@ import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from statistics import median
-from typing import Any
 
-from pytest_rlstability.reports.history import Growth, History, spread
-from pytest_rlstability.signals.registry import SIGNALS, signal_class
-from pytest_rlstability.verdicts.leak import WITHIN_LIMIT
+from pytest_rlstability.leaks.signals.facts import SignalFacts, signal_facts
+from pytest_rlstability.model.events import Event, Finished, Judged, Outcome, Sample, Session, Started
+from pytest_rlstability.model.growth import Growth, spread
+from pytest_rlstability.model.verdict import Word
+from pytest_rlstability.reports.history import History
+from pytest_rlstability.verdicts.leak import WITHIN_LIMIT, LeakState
 
 FEWEST_LAP_TIMES = 5
 FEWEST_SECONDS = 1.0
-"""Time that laps must have taken together: a machine that is busy elsewhere for a moment slows all of fewer."""
-_WHOLE = ("", "LEAK", "FLAKY")
-"""Verdicts of tests that did all their work: what a crash or a stall broke off says nothing of memory or time."""
+"""Time that the laps must take in total. In less, a machine that is busy for a moment slows all of them."""
+_CUT_SHORT = frozenset({Word.CRASH, Word.STALL})
+"""Verdicts of tests that did not run to their end: what they measured until then cannot be compared."""
 _OF_RUNS = ("run_passed", "run_seconds", "peak_memory")
-"""What the runs of a repeated test are sampled by."""
+"""The samples of each run of a repeated test."""
 
 
 @dataclass(frozen=True)
@@ -31,7 +33,7 @@ class Measure:
 
 @dataclass(frozen=True)
 class TestMeasures:
-    """Everything measured of one test; ``None`` and absent: not measured."""
+    """The measures of one test; ``None`` or absent: not measured."""
 
     __test__ = False
 
@@ -40,14 +42,14 @@ class TestMeasures:
     peak_memory: Measure | None = None
     lap_seconds: Measure | None = None
     growth: Mapping[str, Measure] = field(default_factory=dict)
-    """Per lap, by signal; a signal that stood still is there with 0."""
+    """Per lap, by signal; 0 for a signal that did not grow."""
     lap_cpu_seconds: Measure | None = None
     load: float = 0.0
-    """Processes that wanted to run, for each processor, when the test ended: above 1 laps wait for their turn."""
+    """The load average for each processor when the test ended: above 1 laps wait for their turn."""
 
 
 def load_per_processor() -> float:
-    """The load average of the last minute for each processor; 0 where the system does not say."""
+    """The load average of the last minute for each processor; 0 where it cannot be read."""
     try:
         return os.getloadavg()[0] / (os.cpu_count() or 1)
     except (AttributeError, OSError):
@@ -55,59 +57,60 @@ def load_per_processor() -> float:
 
 
 class Gatherer:
-    """Hears the events of a run; ``tests`` are the measures of the tests that are over and were not skipped.
+    """Handles the events of a run; ``tests`` are the measures of the tests that passed or failed.
 
-    ``gatherer = Gatherer()``, ``gatherer.hear(event)`` for each, then ``gatherer.tests["test_env.py::test_step"]``.
+    ``gatherer = Gatherer()``, ``gatherer.handle(event)`` for each, then ``gatherer.tests["test_env.py::test_step"]``.
     """
 
     def __init__(self, load: Callable[[], float] = load_per_processor) -> None:
         self.tests: dict[str, TestMeasures] = {}
+        self.signals = signal_facts({})
         self._load = load
         self._open: dict[str, _OpenTest] = {}
 
-    def hear(self, event: Mapping[str, Any]) -> None:
-        name, kind = event["test"], event["event"]
-        if kind == "started":
-            self._open.setdefault(name, _OpenTest()).begin()
-        elif kind == "sample":
-            self._open.setdefault(name, _OpenTest()).sample(event)
-        elif kind == "finished":
-            test = self._open.pop(name, None) or _OpenTest()
-            if event["outcome"] != "skipped":
-                self.tests[name] = replace(test.finish(event), load=self._load())
+    def handle(self, event: Event) -> None:
+        match event:
+            case Session():
+                self.signals = signal_facts(event.signals)
+            case Started():
+                self._open.setdefault(event.test, _OpenTest(self.signals)).begin()
+            case Sample():
+                self._open.setdefault(event.test, _OpenTest(self.signals)).sample(event)
+            case Finished():
+                test = self._open.pop(event.test, None) or _OpenTest(self.signals)
+                if event.outcome in (Outcome.PASSED, Outcome.FAILED):
+                    self.tests[event.test] = replace(test.finish(event), load=self._load())
 
 
 class _OpenTest:
-    """A test that is not over. One that is repeated begins more than once, and keeps what its runs have told."""
+    """A test that has not ended. A repeated test begins more than once, and keeps the measures of its runs."""
 
-    def __init__(self) -> None:
+    def __init__(self, signals: Mapping[str, SignalFacts]) -> None:
+        self._signals = signals
         self._history = History()
-        self._judged: dict[str, Mapping[str, Any]] | None = None
+        self._judged: dict[str, Judged] | None = None
         self._runs: dict[str, list[float]] = {name: [] for name in _OF_RUNS}
 
     def begin(self) -> None:
         self._history = History()
 
-    def sample(self, event: Mapping[str, Any]) -> None:
-        values = event["values"]
-        if "judged" in event:
-            self._judged = {entry["signal"]: entry for entry in event["judged"] if entry["per"] == "lap"}
-        if "run_passed" not in values:
-            self._history.hear(event)
+    def sample(self, event: Sample) -> None:
+        if event.judged is not None:
+            self._judged = {entry.signal: entry for entry in event.judged if entry.per == "lap"}
+        if "run_passed" not in event.values:
+            self._history.handle(event)
             return
         for name, numbers in self._runs.items():
-            numbers.append(float(values.get(name, 0.0)))
+            numbers.append(float(event.values.get(name, 0.0)))
 
-    def finish(self, event: Mapping[str, Any]) -> TestMeasures:
-        passed = event["outcome"] == "passed"
-        verdict = event.get("verdict") or {}
-        facts = verdict.get("facts", {})
-        outcomes = self._runs["run_passed"] or [float(passed)]
+    def finish(self, event: Finished) -> TestMeasures:
+        facts = event.verdict.facts if event.verdict else {}
+        outcomes = self._runs["run_passed"] or [float(not event.failed)]
         runs = int(facts.get("runs", len(outcomes)))
         passes = int(facts.get("passes", sum(outcomes)))
-        if not passed and verdict.get("word", "?") not in _WHOLE:
+        if event.failed and (event.verdict is None or event.verdict.word in _CUT_SHORT):
             return TestMeasures(runs, passes)
-        peaks = self._runs["peak_memory"] or [float(event.get("peak_memory") or 0.0)]
+        peaks = self._runs["peak_memory"] or [float(event.peak_memory)]
         return TestMeasures(
             runs,
             passes,
@@ -124,31 +127,29 @@ class _OpenTest:
         return Measure(median(times), spread(times))
 
     def _growth(self, name: str) -> Measure | None:
-        if name in SIGNALS and (signal_class(name).foreign or not signal_class(name).judged):
+        signal = self._signals.get(name)
+        if signal is not None and not signal.compared:
             return None
         growth = self._history.growth(name)
         if growth is None:
             return None
-        if self._judged is not None and name in SIGNALS:
+        if self._judged is not None and signal is not None:
             return self._judged_growth(name, growth)
-        if abs(growth.per_lap) < _negligible(name, growth):
-            return Measure(0.0, growth.error)
-        return Measure(growth.per_lap, growth.error)
+        return Measure(growth.per_lap if abs(growth.per_lap) >= _negligible(signal, growth) else 0.0, growth.error)
 
     def _judged_growth(self, name: str, growth: Growth) -> Measure | None:
-        """The leak check has looked closer: what it calls clean or bounded does not grow, whatever a line fitted
-        through the samples says, and what it could not decide is not known."""
+        """The leak check knows more than a fitted line: what it calls clean or bounded does not grow, and the growth
+        of what it could not decide is unknown."""
         assert self._judged is not None
-        entry = self._judged.get(name, {"state": "clean", "reason": "", "slope": 0.0})
-        if entry["state"] == "undecided":
+        entry = self._judged.get(name, Judged(name, LeakState.CLEAN))
+        if entry.state == LeakState.UNDECIDED:
             return None
-        grows = entry["state"] == "leak" or entry["reason"] == WITHIN_LIMIT
-        return Measure(float(entry["slope"]) if grows else 0.0, growth.error)
+        grows = entry.state == LeakState.LEAK or entry.reason == WITHIN_LIMIT
+        return Measure(entry.slope if grows else 0.0, growth.error)
 
 
-def _negligible(name: str, growth: Growth) -> float:
-    """The growth per lap that is none: what the leak judge would not look at either."""
-    if name in SIGNALS:
-        signal = signal_class(name)
+def _negligible(signal: SignalFacts | None, growth: Growth) -> float:
+    """The growth per lap up to which a signal counts as constant, as for the leak judge."""
+    if signal is not None:
         return max(signal.resolution, signal.smallest / max(growth.laps, 1.0))
     return 2 / max(growth.laps, 1.0)

@@ -1,6 +1,6 @@
 "use strict";
-// One figure per test: memory, every counter that moved and lap time, above one another on the same laps.
-// Plotly is a text on this page until the first chart is wanted: a page of 10,000 tests opens without it.
+// One figure per test: memory, every counter that changed, and lap time, above one another with one axis.
+// Plotly is kept as text until the first chart is drawn, so that a page of 10,000 tests opens quickly.
 
 const charts = (() => {
   const LIGHT = {
@@ -45,7 +45,7 @@ const charts = (() => {
     const unitOf = (name) => signals[name]?.unit ?? "count";
     const memory = names.filter((name) => unitOf(name) === "bytes");
     memory.sort((one, other) => rank(MEMORY_ORDER, one) - rank(MEMORY_ORDER, other));
-    const leaks = course.judged.filter((entry) => entry.state === "leak").map((entry) => entry.signal);
+    const leaks = course.judged.filter((entry) => entry.leaks).map((entry) => entry.signal);
     const judged = [...leaks, ...course.judged.map((entry) => entry.signal)];
     const counters = names.filter((name) => unitOf(name) === "count");
     counters.sort((one, other) => rank(judged, one) - rank(judged, other));  // those that leak first
@@ -59,7 +59,7 @@ const charts = (() => {
     ];
   }
 
-  // Plotly reads some HTML in its texts; what a test calls its counters is not for it to read.
+  // Plotly interprets some HTML in its texts; names that a test chose must be shown as they are.
   const plain = (text) => text.replaceAll("&", "&amp;").replaceAll("<", "&lt;");
 
   const rank = (order, name) => (order.includes(name) ? order.indexOf(name) : order.length);
@@ -96,7 +96,7 @@ const charts = (() => {
 
   const isThinned = (course) => course.samples > 1.5 * course.lap.length;
 
-  // Two rows stand for a stretch of samples, the lowest and the highest: what lies between is filled.
+  // Two rows hold the lowest and the highest of a group of samples: the space between them is filled.
   function band(x, y, { yaxis, label, colour, alone }) {
     const pairs = x.map((_, row) => row).filter((row) => row % 2 === 0 && row + 1 < x.length && y[row] !== null);
     const middle = pairs.map((row) => (x[row] + x[row + 1]) / 2);
@@ -119,7 +119,7 @@ const charts = (() => {
     const measured = rows.map((row) => x.values[row]);
     const limit = { color: theme.limit, width: 1.5, dash: "dot" };
     if (entry.slope && entry.start !== null) {
-      const look = { color: entry.state === "leak" ? theme.leak : theme.quiet, width: 2.5, dash: "6px,5px" };
+      const look = { color: entry.leaks ? theme.leak : theme.quiet, width: 2.5, dash: "6px,5px" };
       add(measured, straight(entry.start, entry.slope), slopeText(entry, entry.slope), look);
     }
     if (entry.slope_limit && entry.begin !== null) {
@@ -179,15 +179,15 @@ const charts = (() => {
     };
   }
 
-  // A panel of one signal says in its heading what the lines in it are: the legend is for memory.
+  // The heading of a panel with one signal describes its lines: only memory has a legend.
   function heading(panel, course, slopeText) {
     const entry = course.judged.find((judged) => panel.names.length === 1 && judged.signal === panel.names[0]);
-    const said = entry ? [
+    const notes = entry ? [
       entry.slope ? `${slopeText(entry, entry.slope)}, ${entry.state}` : "",
       entry.slope_limit ? `limit ${slopeText(entry, entry.slope_limit)}` : "",
       entry.most !== null ? `limit ${entry.most}` : "",
     ].filter(Boolean) : [];
-    return [`<b>${plain(panel.title)}</b>`, ...said.map(plain)].join("   ");
+    return [`<b>${plain(panel.title)}</b>`, ...notes.map(plain)].join("   ");
   }
 
   function warmUp(course, x, theme) {

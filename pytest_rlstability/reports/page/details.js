@@ -1,8 +1,10 @@
 "use strict";
-// One test, opened: facts, charts, stacks. Everything a test said reaches this page as text, never as HTML.
+// One opened test: facts, charts, stacks. All texts of a test are inserted as text, never as HTML.
 
 const data = JSON.parse(document.getElementById("data").textContent);
-const BAD = new Set(["CRASH", "STALL", "LEAK", "FLAKY", "FAILED", "UNFINISHED"]);
+const statuses = Object.fromEntries(data.statuses.map((status) => [status.name, status]));
+const toneOf = (status) => `--tone: var(--${status.tone}, var(--failed))`;
+const isBad = (test) => statuses[test.status].bad;
 const find = (id) => document.getElementById(id);
 
 function make(tag, attributes = {}, ...children) {
@@ -14,7 +16,7 @@ function make(tag, attributes = {}, ...children) {
   return element;
 }
 
-// numbers for people
+// formatting numbers
 
 function sizeText(size) {
   if (size === null || size === undefined) return "";
@@ -45,13 +47,22 @@ const unitOf = (name) => data.signals[name]?.unit ?? "count";
 const slopeText = (entry, slope) => `${amountText(slope, unitOf(entry.signal))} per ${entry.per}`;
 const momentText = (seconds) => new Date(seconds * 1000).toLocaleString();
 
-// one test, opened
+// one opened test
+
+const numberCell = (text) => make("td", { class: "number" }, text);
+
+function tableOf(head, isNumber, rows) {
+  return make("div", { class: "scroll", tabindex: "0" }, make("table", {},
+    make("thead", {}, make("tr", {}, ...head.map((name, column) =>
+      make("th", { scope: "col", class: isNumber(column) ? "number" : null }, name)))),
+    make("tbody", {}, ...rows)));
+}
 
 function factChips(test) {
   const detail = test.detail ?? {};
   const origin = data.origins[test.origin];
   const facts = {
-    ...detail.facts, duration: timeText(test.duration), "peak memory": sizeText(test.peak),
+    where: detail.where, ...detail.facts, duration: timeText(test.duration), "peak memory": sizeText(test.peak),
     laps: test.laps ? numberText(test.laps) : "", backend: detail.backend, seed: detail.seed, pid: detail.pid,
     host: origin.host, worker: origin.worker === "main" ? "" : origin.worker,
     run: data.runs.length > 1 ? data.runs[test.run].source : "",
@@ -100,21 +111,17 @@ function signalTable(test) {
     const cells = [
       known[0], known.at(-1), known.reduce((low, value) => Math.min(low, value)),
       known.reduce((high, value) => Math.max(high, value)),
-    ].map((value) => make("td", { class: "number" }, text(value)));
+    ].map((value) => numberCell(text(value)));
     return make("tr", {}, make("th", { scope: "row" }, data.signals[name].title), ...cells,
-      make("td", { class: "number" }, entry?.slope ? slopeText(entry, entry.slope) : ""),
-      make("td", { class: "number" }, limits.filter(Boolean).join(", ")),
-      make("td", { class: entry?.state === "leak" ? "LEAK" : "" },
+      numberCell(entry?.slope ? slopeText(entry, entry.slope) : ""), numberCell(limits.filter(Boolean).join(", ")),
+      make("td", { class: entry?.leaks ? "leaks" : "" },
         entry ? entry.state + (entry.reason ? `: ${entry.reason}` : "") : ""));
   });
   const head = ["signal", "first", "last", "lowest", "highest", "slope", "limit", "judged"];
-  const table = make("table", {},
-    make("thead", {}, make("tr", {}, ...head.map((name, number) =>
-      make("th", { scope: "col", class: number && number < 7 ? "number" : null }, name)))),
-    make("tbody", {}, ...rows));
   const unmoved = Object.entries(still).map(([name, value]) =>
     `${data.signals[name].title} ${amountText(value, unitOf(name))}`);
-  return make("details", {}, make("summary", {}, "The numbers"), make("div", { class: "scroll", tabindex: "0" }, table),
+  const table = tableOf(head, (column) => column && column < 7, rows);
+  return make("details", {}, make("summary", {}, "The numbers"), table,
     unmoved.length ? make("p", { class: "quiet" }, `Never moved: ${unmoved.join(", ")}.`) : null);
 }
 
@@ -171,14 +178,11 @@ function beforeTable(test) {
     const text = (slope) => slopeText(entry, slope ?? 0);
     rows.push([`${data.signals[entry.signal].title}, growth`, entry.slope, then, text]);
   }
-  return make("div", { class: "scroll" }, make("table", {},
-    make("thead", {}, make("tr", {}, ...["", "now", "baseline", "change"].map((name, number) =>
-      make("th", { scope: "col", class: number ? "number" : null }, name)))),
-    make("tbody", {},
-      make("tr", {}, make("th", { scope: "row" }, "outcome"), make("td", { class: "number" }, test.status),
-        make("td", { class: "number" }, before.status), make("td")),
-      ...rows.map(([name, now, then, text]) => make("tr", {}, make("th", { scope: "row" }, name),
-        make("td", { class: "number" }, text(now)), make("td", { class: "number" }, text(then)), change(now, then))))));
+  const outcome = make("tr", {}, make("th", { scope: "row" }, "outcome"), numberCell(test.status),
+    numberCell(before.status), make("td"));
+  return tableOf(["", "now", "baseline", "change"], (column) => column, [outcome,
+    ...rows.map(([name, now, then, text]) => make("tr", {}, make("th", { scope: "row" }, name),
+      numberCell(text(now)), numberCell(text(then)), change(now, then)))]);
 }
 
 const titled = (title, ...content) => [make("h3", {}, title), ...content];
@@ -189,7 +193,7 @@ function body(test) {
   return make("div", { class: "body" },
     factChips(test),
     ...(detail.reproduce ? titled("Reproduce", command(detail.reproduce)) : []),
-    ...(detail.stages ? titled("Stages", stages(detail.stages, BAD.has(test.status))) : []),
+    ...(detail.stages ? titled("Stages", stages(detail.stages, isBad(test))) : []),
     ...(test.course ? titled("Charts", ...chart(test)) : []),
     ...(test.before ? titled("Compared with the baseline", beforeTable(test)) : []),
     ...sections.flatMap(([title, text]) => titled(title || "What happened", make("pre", { tabindex: "0" }, text))),

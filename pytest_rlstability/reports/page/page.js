@@ -1,15 +1,10 @@
 "use strict";
 // The page around the tests: the list, searching and sorting, runs, the baseline, links and print.
 
-const WORDS = { UNFINISHED: "NO END" };
-const TALLIES = {
-  CRASH: ["crash", "crashes"], STALL: ["stall", "stalls"], LEAK: ["leak", "leaks"], FLAKY: ["flaky", "flaky"],
-  UNFINISHED: ["did not finish", "did not finish"], xfailed: ["failed as expected", "failed as expected"],
-};
 const CHUNK = 100;
 const PRINTED = 60;
 
-// the list: rows exist only near what is seen
+// the list: rows exist only near the visible part
 
 const opened = new Set();
 const scattered = data.origins.length > 1 || data.runs.length > 1;
@@ -22,12 +17,13 @@ function originText(test) {
 
 function row(test, position, total) {
   const [path, ...rest] = test.id.split("::");
+  const status = statuses[test.status];
   const name = make("span", { class: "name mono" },
     rest.length ? make("span", { class: "path" }, `${path}::`) : null, rest.length ? rest.join("::") : path,
     scattered ? make("span", { class: "origin" }, originText(test)) : null,
     test.headline ? make("span", { class: "headline" }, test.headline) : null);
-  const details = make("details", { class: `test ${test.status}` },
-    make("summary", {}, make("span", { class: "word" }, WORDS[test.status] ?? test.status), name,
+  const details = make("details", { class: `test ${status.name}`, style: toneOf(status) },
+    make("summary", {}, make("span", { class: "word" }, status.label), name,
       make("span", { class: "figure laps" }, test.laps ? numberText(test.laps) : ""),
       make("span", { class: "figure" }, sizeText(test.peak)),
       make("span", { class: "figure" }, timeText(test.duration))));
@@ -145,12 +141,15 @@ function toggles(place, names, dress, click) {
 function buildTally() {
   const counts = new Map();
   for (const test of data.tests) counts.set(test.status, (counts.get(test.status) ?? 0) + 1);
-  const present = data.statuses.filter((status) => counts.has(status));
+  const present = data.statuses.map((status) => status.name).filter((name) => counts.has(name));
   const buttons = toggles({ element: find("tally"), isOn: (name) => state.statuses.has(name) }, present,
     (name) => [make("b", {}, counts.get(name).toLocaleString("en")),
-      TALLIES[name]?.[counts.get(name) === 1 ? 0 : 1] ?? name.toLowerCase()],
+      counts.get(name) === 1 ? statuses[name].one : statuses[name].many],
     (name) => (state.statuses.has(name) ? state.statuses.delete(name) : state.statuses.add(name)));
-  for (const [name, button] of buttons) button.classList.add(name);
+  for (const [name, button] of buttons) {
+    button.classList.add(name);
+    button.setAttribute("style", toneOf(statuses[name]));
+  }
 }
 
 function buildSorting() {
@@ -163,7 +162,7 @@ function buildSorting() {
 function runCard(run, number, heading) {
   const facts = {
     host: run.host, platform: run.platform, versions: run.versions, seed: run.seed,
-    began: run.began ? momentText(run.began) : "", "told of": timeText(run.ended - run.began),
+    began: run.began ? momentText(run.began) : "", duration: timeText(run.ended - run.began),
     tests: run.tests.toLocaleString("en"), workers: run.places.length > 1 ? run.places.join(", ") : "",
     command: run.arguments.length ? `pytest ${run.arguments.join(" ")}` : "", log: run.source,
   };
@@ -186,9 +185,8 @@ function buildRuns() {
     const troubles = [];
     if (run.damaged) troubles.push(`${run.damaged} damaged ${run.damaged === 1 ? "line was" : "lines were"} left out`);
     if (run.headless) troubles.push("its beginning is missing");
-    const unfinished = run.statuses.UNFINISHED;
-    const tests = unfinished === 1 ? "1 test" : `${unfinished} tests`;
-    if (unfinished) troubles.push(`${tests} did not finish: the run was cut short`);
+    const tests = run.unfinished === 1 ? "1 test" : `${run.unfinished} tests`;
+    if (run.unfinished) troubles.push(`${tests} did not finish: the run was cut short`);
     const notice = `${run.source}: ${troubles.join("; ")}.`;
     if (troubles.length) find("notices").append(make("p", { class: "notice" }, notice));
   }
@@ -202,14 +200,10 @@ function testLinks(ids) {
 }
 
 function changeTable(changes) {
-  const head = ["test", "what", "now", "baseline", "change"];
-  return make("div", { class: "scroll" }, make("table", {},
-    make("thead", {}, make("tr", {}, ...head.map((name, number) =>
-      make("th", { scope: "col", class: number > 1 ? "number" : null }, name)))),
-    make("tbody", {}, ...changes.map(({ id, what, unit, now, then }) => make("tr", {},
-      make("td", { class: "mono" }, make("a", { href: `#${encodeURIComponent(id)}` }, id)), make("td", {}, what),
-      make("td", { class: "number" }, amountText(now, unit)), make("td", { class: "number" }, amountText(then, unit)),
-      change(now, then))))));
+  const rows = changes.map(({ id, what, unit, now, then }) => make("tr", {},
+    make("td", { class: "mono" }, make("a", { href: `#${encodeURIComponent(id)}` }, id)), make("td", {}, what),
+    numberCell(amountText(now, unit)), numberCell(amountText(then, unit)), change(now, then)));
+  return tableOf(["test", "what", "now", "baseline", "change"], (column) => column > 1, rows);
 }
 
 function buildComparison() {
@@ -248,7 +242,7 @@ function redraw(more) {
 function preparePrint() {
   let left = PRINTED;
   for (const [chunk, { part }] of list.chunks) {
-    const failed = part.filter((test) => BAD.has(test.status)).slice(0, Math.max(left, 0));
+    const failed = part.filter((test) => isBad(test)).slice(0, Math.max(left, 0));
     left -= failed.length;
     if (!failed.length) continue;
     failed.forEach((test) => opened.add(test));
@@ -263,7 +257,7 @@ buildTally();
 buildSorting();
 buildRuns();
 buildComparison();
-find("list").before(make("div", { class: "columns", "aria-hidden": "true" },
+find("list").before(make("div", { class: "list-head", "aria-hidden": "true" },
   ...["outcome", "test", "laps", "peak memory", "duration"].map((name) => make("span", {}, name))));
 refresh();
 followLink();

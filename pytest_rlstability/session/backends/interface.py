@@ -1,4 +1,4 @@
-"""What a way of getting a process for a test must offer, and the line each one takes in the registry."""
+"""What a backend, a way to get processes for tests, has to offer."""
 
 from __future__ import annotations
 
@@ -8,40 +8,45 @@ from typing import Protocol
 
 import pytest
 
-from pytest_rlstability.isolation.wire import Record
+from pytest_rlstability.model.messages import PrepareInterpreter, StartProcess
 
 
 @dataclass(frozen=True)
-class Demand:
-    """What a test needs of its process before it can be handed over: a spare must have been made for the same."""
+class ProcessSpec:
+    """What a test needs of its process. A process that was started for one spec serves every test with the same."""
 
     path: Path | None = None
+    """The only file whose tests the process can find; None: it can find all of them."""
     environment: tuple[tuple[str, str], ...] = ()
-    locks: bool = False
-    """Whether locks are to be tracked before the test's modules are imported."""
+    before_import: tuple[str, ...] = ()
+    """Functions (``package.module:name``) to call before the test's modules are imported."""
+
+    def finds(self, item: pytest.Item) -> bool:
+        """Whether a process of this spec can find *item*."""
+        return self.path is None or self.path == item.path
 
 
 class Backend(Protocol):
-    """One way of getting processes. Its keeper brings them into the world; ``Nursery`` does everything else."""
+    """One way to get processes. ``ProcessPool`` does everything that is the same for all of them."""
 
     name: str
     spares: int
     """How many processes to have ready beforehand."""
 
-    def start_keeper(self) -> None:
-        """Start the keeper; it greets the hub by itself."""
+    def start_parent(self) -> None:
+        """Start the process that starts the test processes; it connects by itself."""
 
-    def demand(self, item: pytest.Item, environment: tuple[tuple[str, str], ...]) -> Demand:
-        """What *item* needs."""
+    def spec(self, item: pytest.Item, environment: tuple[tuple[str, str], ...], *, finds_all: bool) -> ProcessSpec:
+        """What *item* needs; with *finds_all* the process must find the tests of every file."""
 
-    def order(self, demand: Demand) -> Record:
-        """What the keeper is told beyond the serial number."""
+    def start_order(self, serial: int, spec: ProcessSpec) -> StartProcess:
+        """What the parent is sent to start a process."""
 
-    def brief(self, demand: Demand) -> Record | None:
-        """What the new process is told before its first job, if anything."""
+    def first_order(self, spec: ProcessSpec) -> PrepareInterpreter | None:
+        """What the new process is sent before its first test, if anything."""
 
-    def name_of(self, item: pytest.Item) -> object:
-        """How a job names *item* to the process."""
+    def key_of(self, item: pytest.Item) -> int | str:
+        """How the test process is told which test to run."""
 
-    def stop_keeper(self) -> None:
-        """Wait for the keeper's end, once its wire is closed."""
+    def wait_for_parent(self) -> None:
+        """Wait until the parent has ended; its connection is closed."""

@@ -1,4 +1,4 @@
-"""Watches a test's progress from outside, and tells a standstill from slowness."""
+"""Watches a test's progress from outside, and distinguishes a standstill from slowness."""
 
 from __future__ import annotations
 
@@ -6,21 +6,15 @@ import time
 from collections.abc import Callable, Collection
 from pathlib import Path
 
-from pytest_rlstability.evidence.peers import describe_wait, waits_outside
-from pytest_rlstability.evidence.processes import (
-    TreeState,
-    can_be_woken,
-    delay_of,
-    is_helper,
-    look_at_tree,
-    members_of,
-    ticks_of,
-)
-from pytest_rlstability.evidence.worker_stacks import fork_after_threads, worker_stacks
-from pytest_rlstability.facts import Killed
-from pytest_rlstability.isolation.hub import TestProcess
-from pytest_rlstability.locks.cycle import find_cycle, is_certain, leads_to, waits_text
-from pytest_rlstability.units import format_duration
+from pytest_rlstability.model.lock_waits import find_cycle, is_certain, leads_to, waits_text
+from pytest_rlstability.model.run import Killed
+from pytest_rlstability.model.units import format_duration
+from pytest_rlstability.model.verdict import StallClass
+from pytest_rlstability.osinfo.peers import describe_wait, waits_outside
+from pytest_rlstability.osinfo.processes import delay_of, is_helper, members_of, ticks_of
+from pytest_rlstability.osinfo.threads import TreeState, can_be_woken, look_at_tree
+from pytest_rlstability.osinfo.worker_stacks import fork_after_threads, worker_stacks
+from pytest_rlstability.session.connections import TestProcess
 from pytest_rlstability.verdicts.stall import classify, is_deadlock, thread_lines
 from pytest_rlstability.verdicts.standstill import RUNNING, Look, Standstill
 
@@ -65,9 +59,9 @@ class StallWatch:
         self._interval = max(0.05, min(INTERVAL, after / 4))
         self.due = self._looked + self._interval
 
-    def look(self, process: TestProcess) -> Killed | None:
+    def check(self, process: TestProcess) -> Killed | None:
         now, spent_before = time.monotonic(), time.thread_time()
-        # Of a long gap, in which we were suspended or starved ourselves, only what was planned counts.
+        # Of a gap in which this process was suspended or starved, only the planned part counts.
         gap = min(now - self._looked, 2 * self._interval)
         self._looked = now
         look, tree = self._see(process, gap)
@@ -80,25 +74,25 @@ class StallWatch:
         return killed
 
     def _see(self, process: TestProcess, gap: float) -> tuple[Look, TreeState | None]:
-        slot = process.slot
-        mark = (slot.phase, slot.phase_start, slot.beats)
-        beating = slot.phase == "call" and slot.beating
+        counters = process.counters
+        mark = (counters.phase, counters.phase_entered, counters.beats)
+        beating = counters.phase == "call" and counters.beating
         members = members_of(process.pid, self._strangers())
         ticks = {pid: ticks_of(pid) for pid in members}
         busy = sum(ticks.values()) - sum(self._ticks.values()) >= _BUSY_TICKS or not self._ticks
         self._ticks = ticks
         starved = self._starved(members, gap) if beating else 0.0
-        leaving = slot.phase == "exit"
+        leaving = counters.phase == "exit"
         close_look = process.lock_waits or leaving or (beating and self._state.still + gap >= self._after / 2)
         if busy and not close_look:
             return Look(gap, mark, beating, busy=True), None
         tree = self._tree = look_at_tree(process.pid, members, self._tree)
-        background = {thread.thread for thread in tree.of(process.pid)} if leaving else process.daemons
+        background = {thread.thread for thread in tree.of(process.pid)} if leaving else process.daemon_threads
         outside = self._state.background >= self._after / 2 and waits_outside(tree, process.pid)
         return Look(gap, mark, beating, tree, process.pid, frozenset(background), starved, outside), tree
 
     def _starved(self, members: list[int], gap: float) -> float:
-        """Which part of the time since the last look the test was kept from running by others."""
+        """The share of the time since the last look in which other processes kept the test from running."""
         delays = {pid: delay_of(pid) for pid in members}
         growth = max((delays[pid] - self._delays.get(pid, delays[pid]) for pid in members), default=0.0)
         self._delays = delays
@@ -120,16 +114,15 @@ class StallWatch:
         return None
 
     def _is_waking(self, process: TestProcess) -> bool:
-        """Whether a thread of a test that has not moved is ready to, and only waits for a processor. That is not seen
-        in what is known of its sleep: it takes a look at every thread as it is now."""
+        """Whether a thread that has not moved is ready to, and only waits for a processor. That takes a new look."""
         if self._state.quiet < 2 * self._interval:
             return False
         members = members_of(process.pid, self._strangers())
         return any(thread.state in RUNNING for thread in look_at_tree(process.pid, members).threads)
 
     def _certain_deadlock(self, process: TestProcess, tree: TreeState) -> bool:
-        tree = _without_bystanders(tree, process.bystanders)
-        ours = not process.slot.expects_alarm(otherwise=not self._alarm_is_ours)
+        tree = _without(tree, process.inherited_threads)
+        ours = not process.counters.expects_alarm(otherwise=not self._alarm_is_ours)
         return is_deadlock(tree) and not can_be_woken(tree, alarm_is_ours=ours)
 
     def _standstill(self, process: TestProcess, tree: TreeState, still: float) -> Killed:
@@ -137,9 +130,9 @@ class StallWatch:
         active = state.quiet < 2 * self._interval and state.background < self._after
         asleep = state.main_asleep if _waits_for_a_peer(tree, process.pid) else state.main_still
         if asleep + 2 * self._interval >= still:
-            active = False  # what ticks beside it, a server's loop perhaps, is not what the test waits in
+            active = False  # what moves beside it, a server's loop perhaps, is not what the test waits for
         detail = f"no progress for {format_duration(still)}"
-        aside = process.daemons if state.background >= self._after else process.bystanders
+        aside = process.daemon_threads if state.background >= self._after else process.inherited_threads
         return Killed(
             "stall",
             detail,
@@ -148,23 +141,23 @@ class StallWatch:
         )
 
 
-def _without_bystanders(tree: TreeState, threads: Collection[int]) -> TreeState:
-    """What is the test's own: not *threads*, and not the processes multiprocessing starts for itself."""
+def _without(tree: TreeState, threads: Collection[int]) -> TreeState:
+    """What belongs to the test: not *threads*, and not the processes that multiprocessing starts for itself."""
     helpers = {pid for pid in tree.pids[1:] if is_helper(pid)}
     return TreeState(tuple(state for state in tree.threads if state.pid not in helpers and state.thread not in threads))
 
 
 def _waits_for_a_peer(tree: TreeState, main: int) -> bool:
-    """Whether the main thread waits for something but a lock: a socket, a pipe, a process."""
+    """Whether the main thread waits for something other than a lock: a socket, a pipe, a process."""
     return any(thread.thread == main and thread.call not in ("", "?", "futex") for thread in tree.threads)
 
 
 def _locked_out(process: TestProcess) -> bool:
-    """Whether the test's main thread waits in, or behind, a cycle of locks that are known to the last one."""
+    """Whether the test's main thread waits in, or behind, a cycle of locks that are all known."""
     waits = process.lock_waits
     cycle = find_cycle(waits)
-    main = next((wait for wait in waits.values() if wait["native"] == process.pid), None)
-    return main is not None and is_certain(waits, cycle) and leads_to(waits, main["thread"], cycle)
+    main = next((wait for wait in waits.values() if wait.native == process.pid), None)
+    return main is not None and is_certain(waits, cycle) and leads_to(waits, main.thread, cycle)
 
 
 def evidence(
@@ -176,14 +169,14 @@ def evidence(
     native: str = "auto",
     aside: Collection[int] = (),
 ) -> dict[str, object]:
-    """What a stall report shows beyond the stacks of the test's own process. Its class is told without the
-    threads *aside*."""
+    """What a stall report shows beyond the stacks of the test's own process. The threads *aside* do not count for its
+    class."""
     words = {thread.thread: describe_wait(thread, tree.pids) for thread in tree.threads}
     cycle = find_cycle(process.lock_waits)
-    judged = _without_bystanders(tree, aside)
+    judged = _without(tree, aside)
     kind = classify(judged, active=active, shared=can_be_woken(judged, alarm_is_ours=True))
     return {
-        "class": "deadlock" if _locked_out(process) else kind,
+        "class": StallClass.DEADLOCK if _locked_out(process) else kind,
         "cycle": waits_text(process.lock_waits) if cycle else "",
         "waits": "" if cycle else waits_text(process.lock_waits),
         "threads": thread_lines(tree, words, process.native_names),

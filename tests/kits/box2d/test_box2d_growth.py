@@ -6,15 +6,16 @@ import random
 
 import pytest
 
-from pytest_rlstability.box2d.growth import (
-    Course,
+from pytest_rlstability.kits.box2d.growth import (
     Limits,
     Sample,
     beyond,
     growth_per_lap,
     growth_per_minute,
     keeps_growing,
+    samples_of,
 )
+from pytest_rlstability.model.series import SampleTable
 
 
 def laps(*counts: int, seconds: float = 1.0) -> list[Sample]:
@@ -97,20 +98,30 @@ def test_a_misspelt_limit_is_named() -> None:
         Limits.of({"critcal": 3})
 
 
-def test_a_course_takes_no_more_memory_as_laps_go_by() -> None:
-    course = Course(capacity=32)
+def test_counts_of_many_laps_are_thinned_evenly() -> None:
+    table = SampleTable(32, reserve=True)
     for lap in range(10_000):
-        course.add(lap, float(lap), {"food": 3 * lap, "agents": 2})
-    food = course.samples("food")
+        table.add(lap, float(lap), {"food": 3 * lap, "agents": 2})
+    food = samples_of(table, "food")
     assert 16 <= len(food) <= 32
     assert (food[0], food[1], food[-1]) == (Sample(0, 0, 0), Sample(1, 1, 3), Sample(9999, 9999, 29997))
     assert growth_per_lap(food) == 3
-    assert growth_per_lap(course.samples("agents")) == 0
+    assert growth_per_lap(samples_of(table, "agents")) == 0
 
 
-def test_a_course_learns_of_names_late_and_of_a_lap_twice() -> None:
-    course = Course(capacity=8)
-    course.add(0, 0.0, {"agents": 1})
-    course.add(1, 1.0, {"agents": 1, "food": 5})
-    course.add(1, 2.0, {"agents": 1, "food": 6})
-    assert course.samples("food") == [Sample(0, 0, 0), Sample(1, 2, 6)]
+@pytest.mark.parametrize("laps", [100, 200, 300, 1000, 4000])
+def test_growth_is_found_however_many_laps_were_thinned_out(laps: int) -> None:
+    table = SampleTable(128, reserve=True)
+    for lap in range(laps):
+        table.add(lap, float(lap), {"food": 3 * lap, "pool": min(lap, laps // 2)})
+    assert keeps_growing(samples_of(table, "food"))
+    assert not keeps_growing(samples_of(table, "pool"))
+
+
+def test_a_class_that_is_seen_late_and_a_lap_that_is_counted_twice() -> None:
+    table = SampleTable(8, reserve=True)
+    table.add(0, 0.0, {"agents": 1})
+    table.add(1, 1.0, {"agents": 1, "food": 5})
+    table.add(1, 2.0, {"agents": 1, "food": 6})
+    assert samples_of(table, "food") == [Sample(0, 0, 0), Sample(1, 2, 6)]
+    assert samples_of(table, "never seen") == []

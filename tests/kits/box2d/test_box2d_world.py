@@ -13,10 +13,10 @@ import pytest
 
 Box2D = pytest.importorskip("Box2D")
 
-from pytest_rlstability.box2d.destroyed import DestroyedObjectError  # noqa: E402
-from pytest_rlstability.box2d.registry import USER_DATA_LEAK, WorldLockedError  # noqa: E402
-from pytest_rlstability.box2d.watch import Box2DWarning, WorldFactory  # noqa: E402
-from pytest_rlstability.events import VerdictFailure  # noqa: E402
+from pytest_rlstability.kits.box2d.destroyed import DestroyedObjectError  # noqa: E402
+from pytest_rlstability.kits.box2d.registry import USER_DATA_LEAK, ShapeLeak, WorldLockedError  # noqa: E402
+from pytest_rlstability.kits.box2d.watch import Box2DWarning, WorldFactory  # noqa: E402
+from pytest_rlstability.model.verdict import VerdictFailure  # noqa: E402
 
 
 def drop_ball(world: Any, height: float = 2.0) -> Any:
@@ -101,6 +101,8 @@ def test_growth_without_end_is_a_leak_with_the_line_that_made_it(box2d_world: Wo
     assert "15 x static body, made at" in text
     assert "test_box2d_world.py" in text
     assert "in lay_ground" in text
+    assert caught.value.verdict.location is not None
+    assert caught.value.verdict.location.function == "lay_ground"
     assert "16 x polygon shape, about 4864 bytes" in text
 
 
@@ -316,7 +318,7 @@ def test_box2d_is_put_back() -> None:
 
 
 def test_the_librarys_losses_are_counted_by_name(box2d_world: WorldFactory) -> None:
-    world = box2d_world()
+    world, lost_before = box2d_world(), ShapeLeak.lost_bytes
     shared = Box2D.b2FixtureDef(shape=Box2D.b2PolygonShape(box=(1, 1)))
     for _ in range(4):
         body = world.CreateDynamicBody(fixtures=shared)
@@ -325,13 +327,14 @@ def test_the_librarys_losses_are_counted_by_name(box2d_world: WorldFactory) -> N
         world.DestroyBody(body)
     leaks = box2d_world.registry.library_leaks
     assert leaks == {"polygon shape": 1, "edge shape": 4, "circle shape": 4, USER_DATA_LEAK: 4}
-    assert box2d_world.registry.library_bytes() == 304 + 4 * 64 + 4 * 32
+    assert ShapeLeak.lost_bytes - lost_before == 304 + 4 * 64 + 4 * 32
 
 
 SIZES = """
 import gc
 import psutil
-from pytest_rlstability.box2d.watch import WorldFactory
+from pytest_rlstability.kits.box2d.registry import ShapeLeak
+from pytest_rlstability.kits.box2d.watch import WorldFactory
 
 LAPS = 3000
 with WorldFactory() as factory:
@@ -351,10 +354,10 @@ with WorldFactory() as factory:
 
     for _ in range(LAPS):
         lap()
-    before, lost_before = heap(), factory.registry.library_bytes()
+    before, lost_before = heap(), ShapeLeak.lost_bytes
     for _ in range(LAPS):
         lap()
-    print((heap() - before) / LAPS, (factory.registry.library_bytes() - lost_before) / LAPS)
+    print((heap() - before) / LAPS, (ShapeLeak.lost_bytes - lost_before) / LAPS)
 """
 
 
@@ -421,7 +424,7 @@ PROMISES = """
         for _ in rl_laps:
             world.CreateStaticBody()
 
-    # Nobody asks for a lap or a census here: they are judged when the test is over.
+    # No lap and no census here: the worlds are judged when the test ends.
 
     LIMITS = {"static": {"critical": 2}}
 
@@ -492,7 +495,7 @@ def test_counts_by_type_and_class_are_in_the_samples(run_pytest: Any) -> None:
     outcome = run_pytest(COUNTED)
     assert set(outcome.tests.values()) == {"passed"}
     for name in ("test_laps", "test_resets"):
-        samples = [told for told in outcome.events if told["event"] == "sample" and str(told["test"]).endswith(name)]
+        samples = [one for one in outcome.events if one["event"] == "sample" and str(one["test"]).endswith(name)]
         assert len(samples) >= 3
         for sample in samples:
             values = sample["values"]

@@ -17,11 +17,12 @@ from typing import Any
 import pytest
 
 from pytest_rlstability.__main__ import main
-from pytest_rlstability.models.archive import RefusedError
-from pytest_rlstability.models.audit import Audit, audit, parse_version
-from pytest_rlstability.models.sb3 import algorithm_of
+from pytest_rlstability.kits.models.archive import RefusedError
+from pytest_rlstability.kits.models.audit import Audit, audit, parse_version
+from pytest_rlstability.kits.models.judge import Trust
+from pytest_rlstability.kits.models.sb3 import algorithm_of
 
-MODELS = Path(__file__).parents[1] / "data" / "models"
+MODELS = Path(__file__).parents[2] / "data" / "models"
 PYTHONS = [(3, 10), (3, 11), (3, 12), (3, 13)]
 THIS = f"{sys.version_info[0]}.{sys.version_info[1]}"
 
@@ -161,9 +162,11 @@ def test_plain_settings_are_clean(tmp_path: Path) -> None:
 def test_reference_to_main_breaks_everywhere(tmp_path: Path) -> None:
     path = tmp_path / "stats.pkl"
     path.write_bytes(b"\x80\x04c__main__\nClip\n)\x81.")
-    result = audit(path)
+    result = audit(path, trust=Trust(("__main__",)))
     assert result.exit_code == 1
     assert "__main__.Clip" in result.text()
+    with pytest.raises(RefusedError, match=r"would run __main__\.Clip"):
+        audit(path)
 
 
 def test_paths_of_another_operating_system(tmp_path: Path) -> None:
@@ -175,18 +178,30 @@ def test_paths_of_another_operating_system(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("installed", "code"), [("1.26.4", 1), ("2.4.0", 0), ("", 0)])
-@pytest.mark.parametrize("name", [b"numpy._core.numeric\n_frombuffer", b"numpy.random._pcg64\nPCG64"])
+@pytest.mark.parametrize(
+    "pickled",
+    [
+        b"cnumpy._core.numeric\n_frombuffer\n(C\x01acnumpy\ndtype\n(X\x02\0\0\0u1K\0K\1tRK\1\x85X\1\0\0\0CtR.",
+        b"cnumpy.random._pickle\n__bit_generator_ctor\n(cnumpy.random._pcg64\nPCG64\ntR.",
+    ],
+    ids=["array", "bit generator"],
+)
 def test_values_of_numpy_2_raise_under_numpy_1(
-    name: bytes, installed: str, code: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    pickled: bytes, installed: str, code: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("pytest_rlstability.models.audit._installed", lambda distribution: installed)
-    path = sb3_zip(tmp_path / "m.zip", {"observation_space": b"\x80\x04c" + name + b"\n)R."})
+    monkeypatch.setattr("pytest_rlstability.kits.models.audit._installed", lambda distribution: installed)
+    path = sb3_zip(tmp_path / "m.zip", {"observation_space": b"\x80\x04" + pickled})
     assert audit(path).exit_code == code
 
 
 def _torch_zip(device: bytes) -> bytes:
     storage = b"(X\x07\x00\x00\x00storagectorch\nFloatStorage\nX\x01\x00\x00\x000X" + struct.pack("<I", len(device))
-    data = b"\x80\x02}X\x01\x00\x00\x00wctorch._utils\n_rebuild_tensor_v2\n(" + storage + device + b"K\x04tQK\x00tRs."
+    data = (
+        b"\x80\x02}X\x01\x00\x00\x00wctorch._utils\n_rebuild_tensor_v2\n("
+        + storage
+        + device
+        + b"K\x04tQK\x00K\x04\x85K\x01\x85\x89NtRs."
+    )
     stream = io.BytesIO()
     with zipfile.ZipFile(stream, "w") as archive:
         archive.writestr("archive/data.pkl", data)

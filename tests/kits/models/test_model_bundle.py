@@ -16,12 +16,12 @@ from typing import Any
 import pytest
 
 from pytest_rlstability.__main__ import main
-from pytest_rlstability.models import worker
+from pytest_rlstability.kits.models import worker
 
 numpy = pytest.importorskip("numpy")
 
-MODEL = Path(__file__).parents[1] / "data" / "models" / "w312sb26_dqn_default.zip"
-BUFFER = b"\x80\x04cmine\nReplayBuffer\n)\x81."
+MODEL = Path(__file__).parents[2] / "data" / "models" / "w312sb26_dqn_default.zip"
+BUFFER = b"\x80\x04cstable_baselines3.common.buffers\nReplayBuffer\n)\x81."
 
 
 class LoadedError(Exception):
@@ -33,7 +33,7 @@ def _nothing_is_loaded(monkeypatch: pytest.MonkeyPatch) -> None:
     def load(step: object) -> None:
         raise LoadedError
 
-    monkeypatch.setattr("pytest_rlstability.models.bundle.run_step", load)
+    monkeypatch.setattr("pytest_rlstability.kits.models.bundle.run_step", load)
 
 
 def _arrays() -> bytes:
@@ -107,14 +107,16 @@ def test_description_that_is_no_object_is_refused(
     with zipfile.ZipFile(path, "w") as archive:
         archive.writestr("bundle.json", text)
     assert main(["verify", str(path)]) == 2
-    assert capsys.readouterr().err.startswith("refused: 'bundle.json' ")
+    assert capsys.readouterr().err.startswith("refused: not judged: 'bundle.json' ")
 
 
 @pytest.mark.parametrize(
     ("algorithm", "sound"),
     [
         ("stable_baselines3:PPO", True),
-        ("mine.algorithms:Outer.Mine", True),
+        ("mine.algorithms:Mine", True),
+        ("mine.algorithms:Outer.Mine", False),
+        ("other:Mine", False),
         ("os:system", False),
         ("pickle:Unpickler", False),
         ("antigravity:x", False),
@@ -134,9 +136,9 @@ def test_only_an_algorithm_is_imported(
     path = bundle(tmp_path / "b", change, model__zip=MODEL.read_bytes())
     if sound:
         with pytest.raises(LoadedError):
-            main(["verify", str(path)])
+            main(["verify", str(path), "--trust", "mine"])
     else:
-        assert main(["verify", str(path)]) == 2
+        assert main(["verify", str(path), "--trust", "mine"]) == 2
         assert "'algorithm' in 'bundle.json'" in capsys.readouterr().err
 
 
@@ -201,3 +203,66 @@ def test_mask_of_every_action_space() -> None:
     assert worker.mask_length(spaces.Discrete(4, start=1)) == 4
     assert worker.mask_length(spaces.MultiDiscrete([3, 2])) == 5
     assert worker.mask_length(spaces.MultiBinary(3)) == 6
+
+
+def _legacy_torch_file(value: bytes) -> bytes:
+    return b"".join(pickle.dumps(one, 2) for one in (0x1950A86A20F9469CFC6C, 1001, {})) + value + pickle.dumps(["0"], 2)
+
+
+@pytest.mark.parametrize(("kind", "sound"), [("state_dict", True), ("module", False)])
+def test_whole_modules_are_not_loaded(
+    kind: str, sound: bool, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def change(description: dict[str, Any]) -> None:
+        description.update(kind=kind)
+        del description["sha256"]["model.pkl"]
+
+    path = bundle(tmp_path / "b", change, model__pt=_legacy_torch_file(pickle.dumps({}, 2)))
+    if sound:
+        with pytest.raises(LoadedError):
+            main(["verify", str(path)])
+    else:
+        assert main(["verify", str(path)]) == 2
+        assert "a whole pickled module is not loaded" in capsys.readouterr().err
+        with pytest.raises(LoadedError):
+            main(["verify", str(path), "--i-trust-this-file"])
+
+
+def test_without_a_lock_the_file_has_to_be_trusted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("pytest_rlstability.kits.models.lock.missing", lambda: "no Landlock here")
+    path = bundle(tmp_path / "b")
+    assert main(["verify", str(path)]) == 2
+    assert "no Landlock here; with --i-trust-this-file it is loaded" in capsys.readouterr().err
+    with pytest.raises(LoadedError):
+        main(["verify", str(path), "--i-trust-this-file"])
+
+
+def test_escape_sequences_do_not_reach_the_terminal(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    hostile = "\x1b[2J\u202e"
+    for model in (_with_entry(tmp_path / "a.zip", hostile, pickle.dumps(Pager())), tmp_path / f"{hostile}.zip"):
+        assert main(["audit", str(model)]) == 2
+        assert main(["pack", str(model), str(tmp_path / "out")]) == 2
+    info = tmp_path / "b.zip"
+    with zipfile.ZipFile(info, "w") as archive:
+        archive.writestr("data", json.dumps({"path": f"/home/{hostile}"}))
+        archive.writestr("system_info.txt", f"- OS: {hostile}\n")
+    assert main(["audit", str(info)]) == 0
+    printed = capsys.readouterr()
+    assert "\\x1b[2J" in printed.out
+    assert not {"\x1b", "\u202e"} & set(printed.out + printed.err)
+
+
+@pytest.mark.skipif(not hasattr(__import__("os"), "symlink"), reason="needs links")
+def test_link_at_the_output_is_replaced_and_not_followed(tmp_path: Path) -> None:
+    from pytest_rlstability.kits.models.bundle import _write_bundle
+
+    victim, out = tmp_path / "victim", tmp_path / "out"
+    victim.write_text("kept")
+    out.symlink_to(victim)
+    (tmp_path / "out.part").symlink_to(victim)
+    _write_bundle(out, {"schema": 1}, {})
+    assert victim.read_text() == "kept"
+    assert not out.is_symlink()
+    assert zipfile.is_zipfile(out)

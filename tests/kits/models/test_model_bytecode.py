@@ -10,7 +10,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from pytest_rlstability.models import bytecode
+from pytest_rlstability.kits.models import bytecode
 
 THIS = sys.version_info[:2]
 ARGUMENTS = 18 if THIS >= (3, 11) else 16

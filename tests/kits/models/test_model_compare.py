@@ -11,11 +11,11 @@ pytest.importorskip("numpy")
 
 import numpy
 
-from pytest_rlstability.models.audit import Audit, Finding
-from pytest_rlstability.models.compare import differences, fact_differences, not_finite
-from pytest_rlstability.models.interpreters import NoInterpreterError, find_interpreter
-from pytest_rlstability.models.roundtrip import RoundTrip, Saved, Trip, _judge_values
-from pytest_rlstability.models.targets import Target, variations
+from pytest_rlstability.kits.models.audit import Audit, Finding
+from pytest_rlstability.kits.models.compare import differences, fact_differences, not_finite
+from pytest_rlstability.kits.models.interpreters import NoInterpreterError, find_interpreter
+from pytest_rlstability.kits.models.roundtrip import RoundTrip, Saved, Trip, _judge_values
+from pytest_rlstability.kits.models.targets import Target, variations
 from pytest_rlstability.steps import Outcome
 
 SAVED = {"parameters/w": numpy.array([1.0, 2.0], "float32"), "predict/values": numpy.array([0.5], "float32")}
@@ -134,7 +134,7 @@ def test_stall_and_crash_verdicts_name_the_target() -> None:
     crash = Outcome("y", "crash", signal="SIGSEGV", exit_code=-11, stdout="learning one rollout\n")
     stalled = RoundTrip("sb3", CLEAN, (Trip(Target("one thread"), hang),)).verdict()
     assert stalled is not None
-    assert stalled.title == "STALL: saved model on one thread: no end after 180 s"
+    assert stalled.title == "STALL: saved model on one thread: still running after 180 s"
     assert "on_load" in stalled.text()
     both = RoundTrip("sb3", CLEAN, (Trip(Target("one thread"), hang), Trip(Target("no AVX"), crash))).verdict()
     assert both is not None

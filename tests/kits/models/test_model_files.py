@@ -19,9 +19,9 @@ pytest.importorskip("stable_baselines3")
 import numpy
 from stable_baselines3 import DQN, PPO
 
-from pytest_rlstability.models.audit import audit
+from pytest_rlstability.kits.models.audit import audit
 
-MODELS = Path(__file__).parents[1] / "data" / "models"
+MODELS = Path(__file__).parents[2] / "data" / "models"
 
 
 def linear_schedule(initial_value: float, min_value: float) -> Callable[[float], float]:
@@ -151,7 +151,11 @@ def test_damaged_bundles_are_refused(bundle: Path, tmp_path: Path) -> None:
 def test_model_that_does_not_work_here_is_not_packed(tmp_path: Path) -> None:
     if sys.version_info[:2] == (3, 12):
         pytest.skip("the file was written by this Python")
-    packed = rlstability("pack", MODELS / "w312sb26_ppo_default.zip", tmp_path / "out")
+    model, out = MODELS / "w312sb26_ppo_default.zip", tmp_path / "out"
+    refused = rlstability("pack", model, out)
+    assert refused.returncode == 2
+    assert refused.stderr.startswith("refused: code found: clip_range holds lambda get_schedule_fn")
+    packed = rlstability("pack", model, out, "--i-trust-this-file")
     assert packed.returncode == 1
     assert packed.stderr.startswith("the model does not work on this machine: ")
     assert 'custom_objects={"clip_range": 0.2' in packed.stderr

@@ -15,10 +15,10 @@ from typing import Any
 
 import pytest
 
-from pytest_rlstability.models.archive import RefusedError
-from pytest_rlstability.models.carried import carried_by
-from pytest_rlstability.models.danger import refuse_danger
-from pytest_rlstability.models.pickles import (
+from pytest_rlstability.kits.models.archive import RefusedError
+from pytest_rlstability.kits.models.carried import carried_by
+from pytest_rlstability.kits.models.judge import judge
+from pytest_rlstability.kits.models.pickles import (
     TORCH_MAGIC,
     Call,
     External,
@@ -151,7 +151,7 @@ HOSTILE = {
 def test_hostile_pickles_are_refused_by_name(name: str, protocol: int) -> None:
     reading = read_pickle(pickle.dumps([HOSTILE[name]], protocol))
     with pytest.raises(RefusedError, match=rf"weights would run \S*{name}"):
-        refuse_danger(reading, "weights")
+        judge(reading, "weights")
 
 
 @pytest.mark.parametrize(
@@ -177,7 +177,7 @@ def test_hostile_pickles_are_refused_by_name(name: str, protocol: int) -> None:
 )
 def test_roundabout_ways_are_refused(data: bytes) -> None:
     with pytest.raises(RefusedError):
-        refuse_danger(read_pickle(data), "weights")
+        judge(read_pickle(data), "weights")
 
 
 @pytest.mark.parametrize(
@@ -188,13 +188,12 @@ def test_roundabout_ways_are_refused(data: bytes) -> None:
         collections.deque([1], maxlen=5),
         "text".upper,
         Path("/tmp/x"),
-        io.BytesIO(b"x"),
     ],
-    ids=["dict", "builtins", "deque", "bound method", "path", "bytes file"],
+    ids=["dict", "builtins", "deque", "bound method", "path"],
 )
 def test_innocent_pickles_are_let_through(value: Any) -> None:
     for protocol in PROTOCOLS[2:]:
-        refuse_danger(read_pickle(pickle.dumps(value, protocol)), "value")
+        judge(read_pickle(pickle.dumps(value, protocol)), "value")
 
 
 def test_reading_runs_nothing(tmp_path: Path) -> None:
@@ -237,7 +236,7 @@ def test_function_that_would_be_called_while_loading_is_refused() -> None:
     cloudpickle = pytest.importorskip("cloudpickle")
     reading = read_pickle(cloudpickle.dumps(Reduces(_schedule(1.0), 0.5)))
     with pytest.raises(RefusedError, match="call a function it carries"):
-        refuse_danger(reading, "value")
+        judge(reading, "value")
 
 
 @pytest.mark.parametrize("value", [max, collections.OrderedDict, 3e-4, [1, "a"]], ids=str)
@@ -246,11 +245,14 @@ def test_values_by_reference_carry_nothing(value: Any) -> None:
     assert carried_by(read_pickle(cloudpickle.dumps(value))) == ()
 
 
+_REFUSED = {"EXT1", "EXT2", "EXT4", "NEXT_BUFFER", "READONLY_BUFFER"}
+
+
 def test_our_machine_knows_every_opcode() -> None:
     """Fails when a new pickle protocol adds an opcode that would be refused for want of knowing it."""
-    from pytest_rlstability.models import pickles
+    from pytest_rlstability.kits.models import pickles
 
-    known = pickles._ACTIONS.keys() | pickles._CONSTANTS.keys() | pickles._IGNORED | {"EXT1", "EXT2", "EXT4"}
+    known = pickles._ACTIONS.keys() | pickles._CONSTANTS.keys() | pickles._IGNORED | _REFUSED
     plain = ("INT", "BININT", "LONG", "FLOAT", "BINFLOAT")
     rest = {code.name for code in pickletools.opcodes} - known
     assert {name for name in rest if not name.startswith(plain)} <= {

@@ -16,9 +16,14 @@ pytest.importorskip("cloudpickle")
 
 import cloudpickle
 
-from pytest_rlstability.models import plain_values
-from pytest_rlstability.models.audit import audit, spoken
-from pytest_rlstability.models.interpreters import Interpreter, NoInterpreterError, find_interpreter, lend_cloudpickle
+from pytest_rlstability.kits.models import plain_values
+from pytest_rlstability.kits.models.audit import audit, spoken
+from pytest_rlstability.kits.models.interpreters import (
+    Interpreter,
+    NoInterpreterError,
+    find_interpreter,
+    lend_cloudpickle,
+)
 from pytest_rlstability.steps import Outcome, Step, run_step
 
 PROGRESS = [1.0, 0.5, 0.0]
@@ -85,7 +90,7 @@ def test_closure_does_on_each_python_what_the_audit_says(interpreter: Interprete
 
 
 def test_schedule_by_reference_is_read_anywhere(interpreter: Interpreter, lent: str, tmp_path: Path) -> None:
-    path = save(tmp_path / "model.zip", abs)
+    path = save(tmp_path / "model.zip", float)
     assert audit(path, [interpreter.minor]).exit_code == 0
     assert load(path, interpreter, lent).result["values"] == {"learning_rate": [1.0, 0.5, 0.0]}
 

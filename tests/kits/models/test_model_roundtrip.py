@@ -21,8 +21,8 @@ from stable_baselines3 import A2C, DQN, PPO, SAC, HerReplayBuffer
 from stable_baselines3.common.envs import BitFlippingEnv
 from stable_baselines3.common.vec_env import DummyVecEnv, VecNormalize
 
-from pytest_rlstability.models.roundtrip import RoundTrip, round_trip
-from pytest_rlstability.models.targets import Target, variations
+from pytest_rlstability.kits.models.roundtrip import RoundTrip, round_trip
+from pytest_rlstability.kits.models.targets import Target, variations
 
 OBSERVATIONS = numpy.random.default_rng(0).normal(size=(8, 4)).astype("float32")
 HERE = [Target("this Python")]

@@ -10,7 +10,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 
-from pytest_rlstability.proxy.handle import ChaosProxy
+from pytest_rlstability.kits.proxy.handle import ChaosProxy
 
 httpx = pytest.importorskip("httpx")
 requests = pytest.importorskip("requests")

@@ -1,4 +1,4 @@
-"""The game-server example with the checks off: the mended client passes as an ordinary test."""
+"""The game-server example with the checks off: the fixed client passes as an ordinary test."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import pytest
 pytest.importorskip("requests")
 pytest.importorskip("gymnasium")
 
-EXAMPLE = Path(__file__).parents[2] / "examples" / "http_env"
+EXAMPLE = Path(__file__).parents[3] / "examples" / "http_env"
 
 
 def run_pytest(*arguments: str) -> subprocess.CompletedProcess[str]:
@@ -22,6 +22,6 @@ def run_pytest(*arguments: str) -> subprocess.CompletedProcess[str]:
 
 
 def test_after_none_does_with_the_checks_off() -> None:
-    result = run_pytest("test_http_env_mended.py", "-k", "through and reset")
+    result = run_pytest("test_http_env_fixed.py", "-k", "through and reset")
     assert result.returncode == 0, result.stdout
     assert "1 passed" in result.stdout

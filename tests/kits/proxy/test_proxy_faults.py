@@ -7,9 +7,9 @@ import random
 
 import pytest
 
-from pytest_rlstability.proxy.faults import FAULTS, Effect, make_effect
-from pytest_rlstability.proxy.handle import ProxyStats
-from pytest_rlstability.proxy.rules import Draw, Rule
+from pytest_rlstability.kits.proxy.faults import FAULTS, Effect, make_effect
+from pytest_rlstability.kits.proxy.handle import ProxyStats
+from pytest_rlstability.kits.proxy.rules import Draw, Rule
 
 
 class RecordingLine:

@@ -17,7 +17,7 @@ from typing import Any
 import psutil
 import pytest
 
-from pytest_rlstability.proxy.handle import ChaosProxy
+from pytest_rlstability.kits.proxy.handle import ChaosProxy
 
 linux_only = pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
 
@@ -90,7 +90,7 @@ def test_a_proxy_a_lap_is_no_leak(run_pytest: Any) -> None:
 def test_it_dies_with_a_test_that_is_killed_while_a_forked_worker_lives(listener: socket.socket) -> None:
     script = """
         import os, sys, time
-        from pytest_rlstability.proxy.handle import ChaosProxy
+        from pytest_rlstability.kits.proxy.handle import ChaosProxy
         proxy = ChaosProxy("127.0.0.1", int(sys.argv[1]))
         worker = os.fork()  # holds a copy of the control line
         if worker == 0:
@@ -101,7 +101,7 @@ def test_it_dies_with_a_test_that_is_killed_while_a_forked_worker_lives(listener
     """
     port = str(listener.getsockname()[1])
     command = [sys.executable, "-c", textwrap.dedent(script), port]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, cwd=Path(__file__).parents[2]) as owner:
+    with subprocess.Popen(command, stdout=subprocess.PIPE, cwd=Path(__file__).parents[3]) as owner:
         assert owner.stdout is not None
         proxy, worker = map(psutil.Process, map(int, owner.stdout.readline().split()))
         try:
@@ -135,7 +135,7 @@ def test_a_reset_is_real_although_a_forked_worker_lives(listener: socket.socket)
 
 @linux_only
 def test_idle_it_never_wakes(listener: socket.socket) -> None:
-    """A stalled test is told by the stillness of its processes: the proxy must not disturb it."""
+    """A stall is recognised by idle processes, so the proxy must not wake up."""
     with ChaosProxy(*listener.getsockname()) as proxy:
         proxy.add("stall")
         with socket.create_connection((proxy.host, proxy.port), timeout=30):
@@ -188,7 +188,7 @@ def test_a_client_that_gives_up_on_a_stall_is_let_go(listener: socket.socket) ->
             server.sendall(b"answer")
             _wait_until(lambda: proxy.stats.stall == 1)
         server.settimeout(30)
-        assert server.recv(100) == b"", "the server hears of it at once"
+        assert server.recv(100) == b"", "the server sees the end at once"
         # The connection itself is kept a few seconds: a half-close looks the same.
         _wait_until(lambda: process.num_fds() == before)
         server.close()
@@ -212,7 +212,7 @@ def _wait_until_asleep(process: psutil.Process) -> None:
 
 
 def _has_ended(process: psutil.Process) -> bool:
-    """Orphans may stay zombies where nobody reaps them, as in a container."""
+    """Orphans may stay zombies where no process reaps them, as in a container."""
     try:
         return bool(process.status() == psutil.STATUS_ZOMBIE)
     except psutil.NoSuchProcess:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from pytest_rlstability.pyboy.accesses import Access, AccessLog
-from pytest_rlstability.sites import Site
+from pytest_rlstability.kits.pyboy.accesses import Access, AccessLog
+from pytest_rlstability.model.user_code import Site
 
 MAIN, CAPTURE = 1, 2
 
@@ -21,7 +21,7 @@ def log_of(*uses: Access) -> AccessLog:
     return log
 
 
-def test_two_threads_that_know_nothing_of_each_other_race() -> None:
+def test_two_unordered_threads_race() -> None:
     tick = use(MAIN, 1, changes=True)
     look = use(CAPTURE, 1, changes=False)
     assert log_of(tick).conflict(look, {CAPTURE: 1}) is tick
@@ -32,26 +32,26 @@ def test_the_order_of_arrival_does_not_matter() -> None:
     assert log_of(look).conflict(use(MAIN, 1, changes=True), {MAIN: 1}) is look
 
 
-def test_looking_from_two_threads_is_no_race() -> None:
+def test_reading_from_two_threads_is_not_a_race() -> None:
     assert log_of(use(MAIN, 1, changes=False)).conflict(use(CAPTURE, 1, changes=False), {CAPTURE: 1}) is None
 
 
-def test_what_the_thread_was_told_of_is_no_race() -> None:
+def test_what_was_signalled_to_the_thread_is_not_a_race() -> None:
     log = log_of(use(MAIN, 3, changes=True))
     assert log.conflict(use(CAPTURE, 1, changes=True), {CAPTURE: 1, MAIN: 3}) is None
 
 
-def test_what_came_after_the_telling_is_a_race() -> None:
+def test_what_came_after_the_signal_is_a_race() -> None:
     log = log_of(use(MAIN, 4, changes=True))
     assert log.conflict(use(CAPTURE, 1, changes=True), {CAPTURE: 1, MAIN: 3}) is not None
 
 
-def test_a_common_lock_keeps_them_apart() -> None:
+def test_uses_under_a_common_lock_do_not_race() -> None:
     log = log_of(use(MAIN, 1, changes=True, locks=frozenset({"screen", "other"})))
     assert log.conflict(use(CAPTURE, 1, changes=False, locks=frozenset({"screen"})), {CAPTURE: 1}) is None
 
 
-def test_two_locks_that_are_not_the_same_do_not() -> None:
+def test_uses_under_different_locks_race() -> None:
     log = log_of(use(MAIN, 1, changes=True, locks=frozenset({"mine"})))
     assert log.conflict(use(CAPTURE, 1, changes=False, locks=frozenset({"yours"})), {CAPTURE: 1}) is not None
 

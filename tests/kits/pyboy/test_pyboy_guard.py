@@ -1,4 +1,4 @@
-"""``pyboy_guard``: every culprit caught in every run, whatever the threads' timing; every innocent left alone."""
+"""``pyboy_guard``: misuse fails in every run, whatever the threads' timing; correct use passes."""
 
 from __future__ import annotations
 
@@ -154,7 +154,7 @@ CULPRITS = """
             history.append(boy.screen.ndarray[::2, ::2])
         history.clear()
 
-    # What gets lost.
+    # Lost exceptions.
 
     def test_rgba_as_jpeg(pyboy_guard, run, tmp_path):
         boy = pyboy_guard()
@@ -186,8 +186,8 @@ CULPRITS = """
 
 EXPECTED = {
     "test_capture_without_lock": "PyBoy is used",
-    "test_capture_that_never_meets_a_tick": "PyBoy is used from two threads that nothing keeps apart",
-    "test_capture_that_looks_before_the_first_tick_only": "PyBoy is used from two threads that nothing keeps apart",
+    "test_capture_that_never_meets_a_tick": "PyBoy is used by two threads without synchronization",
+    "test_capture_that_looks_before_the_first_tick_only": "PyBoy is used by two threads without synchronization",
     "test_only_one_side_locks": "PyBoy is used",
     "test_each_side_has_a_lock_of_its_own": "PyBoy is used",
     "test_swallowed_in_the_capture_thread": "PyBoy is used",
@@ -196,7 +196,7 @@ EXPECTED = {
     "test_used_after_stop": "PyBoy is used after stop()",
     "test_view_kept_after_stop": "1 view(s) of the screen outlived stop()",
     "test_image_kept_after_stop": "1 view(s) of the screen outlived stop()",
-    "test_observations_not_copied": "observations of 3 different frames are one and the same memory",
+    "test_observations_not_copied": "observations of 3 different frames share the same memory",
     "test_rgba_as_jpeg": "cannot write mode RGBA as JPEG: PyBoy's screen has an alpha channel",
     "test_rgba_as_jpeg_swallowed": "cannot write mode RGBA as JPEG: PyBoy's screen has an alpha channel",
     "test_rgba_as_jpeg_ends_a_thread": "cannot write mode RGBA as JPEG: PyBoy's screen has an alpha channel",
@@ -213,7 +213,7 @@ def test_every_culprit_fails_every_run(run_pytest: Any) -> None:
     for name, text in EXPECTED.items():
         for run in range(RUNS):
             assert text in outcome.messages[f"{name}[{run}]"] + outcome.details[f"{name}[{run}]"]
-            assert outcome.text.count(f"test_it.py::{name}[{run}] - ") == 1  # told once, not again at tear-down
+            assert outcome.text.count(f"test_it.py::{name}[{run}] - ") == 1  # reported once, not again at tear-down
 
 
 INNOCENTS = """
@@ -224,7 +224,7 @@ INNOCENTS = """
     import numpy
     import pytest
     from pyboy import PyBoy
-    from pytest_rlstability.pyboy import build_rom
+    from pytest_rlstability.kits.pyboy.rom import build_rom
 
     MODULE_LOCK = Lock()
 
@@ -412,7 +412,7 @@ def test_every_innocent_passes(run_pytest: Any) -> None:
 
 
 @pytest.mark.slow
-def test_an_emulator_a_lap_is_no_leak(run_pytest: Any) -> None:
+def test_an_emulator_per_lap_does_not_leak(run_pytest: Any) -> None:
     outcome = run_pytest(
         """
         import pytest

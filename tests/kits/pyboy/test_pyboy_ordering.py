@@ -1,4 +1,4 @@
-"""Which means of telling order two threads, and which do not."""
+"""Which signals order two threads, and which do not."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from pytest_rlstability.pyboy.ordering import Clock, Order
+from pytest_rlstability.kits.pyboy.ordering import Clock, Order
 
 
 @pytest.fixture
@@ -33,7 +33,7 @@ def moment(order: Order) -> tuple[int, int]:
     return order.key(), order.clock()[order.key()]
 
 
-def test_start_tells_what_was_before_and_not_what_comes_after(order: Order) -> None:
+def test_start_orders_what_was_before_and_not_what_comes_after(order: Order) -> None:
     before, seen = moment(order), list[Clock]()
     gate = queue.SimpleQueue[None]()  # carries no clock
     thread = in_thread(lambda: (gate.get(), seen.append(dict(order.clock()))))
@@ -44,21 +44,21 @@ def test_start_tells_what_was_before_and_not_what_comes_after(order: Order) -> N
     assert not knows(seen[0], after)
 
 
-def test_join_tells_everything(order: Order) -> None:
+def test_join_orders_everything(order: Order) -> None:
     moments = list[tuple[int, int]]()
     thread = in_thread(lambda: moments.append(moment(order)))
     thread.join()
     assert knows(order.clock(), moments[0])
 
 
-def test_waiting_without_joining_tells_nothing(order: Order) -> None:
+def test_waiting_without_joining_does_not_order(order: Order) -> None:
     moments = queue.SimpleQueue[tuple[int, int]]()
     thread = in_thread(lambda: moments.put(moment(order)))
     assert not knows(order.clock(), moments.get())
     thread.join()
 
 
-def test_an_unjoined_thread_that_is_seen_dead_tells(order: Order) -> None:
+def test_a_thread_that_is_seen_dead_is_ordered_without_a_join(order: Order) -> None:
     moments = list[tuple[int, int]]()
     thread = in_thread(lambda: moments.append(moment(order)))
     while thread.is_alive():
@@ -67,7 +67,7 @@ def test_an_unjoined_thread_that_is_seen_dead_tells(order: Order) -> None:
 
 
 @pytest.mark.parametrize("see", ["wait", "is_set"])
-def test_an_event_tells_who_sees_it(order: Order, see: str) -> None:
+def test_an_event_orders_the_thread_that_sees_it(order: Order, see: str) -> None:
     event, moments = threading.Event(), list[tuple[int, int]]()
     thread = in_thread(lambda: (moments.append(moment(order)), event.set()))
     while not getattr(event, see)():
@@ -76,7 +76,7 @@ def test_an_event_tells_who_sees_it(order: Order, see: str) -> None:
     thread.join()
 
 
-def test_an_event_that_is_not_set_tells_nothing(order: Order) -> None:
+def test_an_event_that_is_not_set_does_not_order(order: Order) -> None:
     event, moments = threading.Event(), queue.SimpleQueue[tuple[int, int]]()
     thread = in_thread(lambda: (event.is_set(), moments.put(moment(order))))
     there = moments.get()
@@ -105,7 +105,7 @@ def test_each_item_of_a_queue_carries_its_own_past(order: Order) -> None:
 
 
 @pytest.mark.parametrize("make", [threading.Semaphore, threading.BoundedSemaphore])
-def test_a_semaphore_tells_who_acquires_it(order: Order, make: type[threading.Semaphore]) -> None:
+def test_a_semaphore_orders_the_thread_that_acquires_it(order: Order, make: type[threading.Semaphore]) -> None:
     semaphore, moments = make(), list[tuple[int, int]]()
     semaphore.acquire()
     thread = in_thread(lambda: (moments.append(moment(order)), semaphore.release()))
@@ -114,7 +114,7 @@ def test_a_semaphore_tells_who_acquires_it(order: Order, make: type[threading.Se
     thread.join()
 
 
-def test_a_barrier_tells_both_ways(order: Order) -> None:
+def test_a_barrier_orders_both_ways(order: Order) -> None:
     barrier, moments, seen = threading.Barrier(2), list[tuple[int, int]](), list[Clock]()
     thread = in_thread(lambda: (moments.append(moment(order)), barrier.wait(), seen.append(dict(order.clock()))))
     here = moment(order)
@@ -124,7 +124,7 @@ def test_a_barrier_tells_both_ways(order: Order) -> None:
     assert knows(seen[0], here)
 
 
-def test_a_pool_is_told_by_submit_and_tells_by_result(order: Order) -> None:
+def test_a_pool_is_ordered_by_submit_and_result(order: Order) -> None:
     with ThreadPoolExecutor(1) as pool:
         before = moment(order)
         clock, there = pool.submit(lambda: (dict(order.clock()), moment(order))).result()
@@ -132,7 +132,7 @@ def test_a_pool_is_told_by_submit_and_tells_by_result(order: Order) -> None:
         assert knows(order.clock(), there)
 
 
-def test_a_lock_tells_nothing(order: Order) -> None:
+def test_a_lock_does_not_order(order: Order) -> None:
     lock, moments, done = threading.Lock(), list[tuple[int, int]](), queue.SimpleQueue[None]()
 
     def hold() -> None:

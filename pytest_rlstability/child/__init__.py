@@ -1,0 +1,1 @@
+"""Runs in the test's own process: runs the test, sends its reports, checks its exit."""

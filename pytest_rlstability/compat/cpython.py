@@ -1,0 +1,294 @@
+"""What is private of CPython's standard library. It is used without pytest too, and cheap to import."""
+
+from __future__ import annotations
+
+import atexit
+import ctypes
+import os
+import sys
+import threading
+import tracemalloc
+import warnings
+import weakref
+from _compat_pickle import IMPORT_MAPPING, NAME_MAPPING
+from _thread import allocate_lock
+from collections.abc import Callable, Iterator
+from typing import Any
+
+# The end of the interpreter
+
+
+def drop_exit_callbacks() -> None:
+    """Forget what was to be called at exit, in the copy of a process that still has to call it. Callbacks that are
+    registered from now on are called.
+
+    Touches ``atexit._clear``, ``weakref.finalize._registry`` and ``_registered_with_atexit``,
+    ``multiprocessing.process._children`` and ``multiprocessing.util._exit_function``. Seen in CPython 3.11 to 3.13.
+    Without them no test is forked.
+    """
+    atexit._clear()
+    for finalizer in weakref.finalize._registry.values():  # type: ignore[attr-defined]
+        finalizer.atexit = False
+    # The next finalizer registers with atexit again.
+    weakref.finalize._registered_with_atexit = False  # type: ignore[attr-defined]
+    if util := sys.modules.get("multiprocessing.util"):
+        sys.modules["multiprocessing.process"]._children.clear()
+        atexit.register(util._exit_function)
+
+
+def join_threads() -> None:
+    """Wait for the threads that are not daemons, as the interpreter does at its end.
+
+    Touches ``threading._shutdown``. Seen in CPython 3.11 to 3.13. Without it no exit check runs.
+    """
+    threading._shutdown()  # type: ignore[attr-defined]
+
+
+def run_exit_callbacks() -> None:
+    """Call what is to be called at exit, once.
+
+    Touches ``atexit._run_exitfuncs``. Seen in CPython 3.11 to 3.13. Without it no exit check runs.
+    """
+    atexit._run_exitfuncs()
+
+
+# Threads
+
+
+def on_thread_start(call: Callable[[threading.Thread], None]) -> None:
+    """Call *call* with every thread as it starts, in that thread. ``threading.current_thread`` does not know it yet. An
+    exception of *call* is dropped.
+
+    Touches ``threading.Thread._set_native_id``. Seen in CPython 3.11 to 3.13. Without it no test runs in a process of
+    its own.
+    """
+    original = threading.Thread._set_native_id  # type: ignore[attr-defined]
+
+    def started(thread: threading.Thread) -> None:
+        original(thread)
+        try:
+            call(thread)
+        except Exception:  # an error of ours must not end the user's thread
+            pass
+
+    threading.Thread._set_native_id = started  # type: ignore[attr-defined]
+
+
+def running_thread(ident: int) -> threading.Thread | None:
+    """The thread with this ident. Takes no lock, unlike ``threading.enumerate``: a caller may hold it.
+
+    Touches ``threading._active``. Seen in CPython 3.11 to 3.13. Without it ``rl_locks`` does not run.
+    """
+    found: threading.Thread | None = threading._active.get(ident)  # type: ignore[attr-defined]
+    return found
+
+
+def thread_target(thread: threading.Thread) -> Callable[..., object] | None:
+    """The function that *thread* was made to run, until it has ended.
+
+    Touches ``Thread._target``. Seen in CPython 3.11 to 3.13. Without it reports of leaked threads do not name it.
+    """
+    return getattr(thread, "_target", None)
+
+
+THREAD_START = ("_bootstrap", "_bootstrap_inner")
+"""Functions of ``threading.py`` in which every thread's stack begins. Seen in CPython 3.11 to 3.13. With other names,
+stacks show one or two lines more."""
+
+
+# Locks
+
+
+def ownership(lock: Any) -> Callable[[], bool]:
+    """A function that says whether the calling thread holds *lock*, an ``RLock``.
+
+    Touches ``RLock._is_owned``, which ``Condition`` calls. Seen in CPython 3.11 to 3.13. Without it ``rl_locks``
+    does not run.
+    """
+    owned: Callable[[], bool] = lock._is_owned
+    return owned
+
+
+def is_held_again(lock: Any) -> bool:
+    """Whether *lock*, an ``RLock``, is held more than once.
+
+    Reads the ``count=`` in its repr. Seen in CPython 3.11 to 3.13. With another repr, ``rl_locks`` notes no order
+    between an ``RLock`` and locks that are held when it is taken.
+    """
+    return "count=1 " not in repr(lock)
+
+
+def release_all(lock: Any) -> Any:
+    """Release *lock*, an ``RLock``, however often it is held; how often comes first in what is returned.
+
+    Touches ``RLock._release_save``, which ``Condition.wait`` calls. Seen in CPython 3.11 to 3.13. Without it no wait
+    for a ``Condition`` with an ``RLock`` works under ``rl_locks``.
+    """
+    return lock._release_save()
+
+
+def free_after_fork(lock: Any) -> None:
+    """Make *lock* free in a forked process, whoever held it in the parent.
+
+    Touches ``_at_fork_reinit`` of locks, which the standard library calls. Seen in CPython 3.11 to 3.13. Without it a
+    fork under ``rl_locks`` fails.
+    """
+    lock._at_fork_reinit()
+
+
+class BlockingCondition(threading.Condition):
+    """A ``threading.Condition`` that blocks in ``block``, for subclasses to replace. Otherwise ``wait`` is as in the
+    standard library. Several short waits would not do: a notification between two of them would be missed.
+
+    Touches ``Condition._is_owned``, ``_waiters``, ``_release_save`` and ``_acquire_restore``. Seen in CPython 3.11 to
+    3.13. Without them no wait for a ``Condition`` works under ``rl_locks``.
+    """
+
+    def block(self, acquire: Callable[[bool, float], bool], timeout: float) -> bool:
+        """Call ``acquire(True, timeout)``, endless when negative. The caller of ``wait`` is two frames up."""
+        return acquire(True, timeout)
+
+    def wait(self, timeout: float | None = None) -> bool:
+        if not self._is_owned():  # type: ignore[attr-defined]
+            raise RuntimeError("cannot wait on un-acquired lock")
+        waiter = allocate_lock()
+        waiter.acquire()
+        self._waiters.append(waiter)  # type: ignore[attr-defined]
+        state = self._release_save()  # type: ignore[attr-defined]
+        notified = False
+        try:
+            if timeout is not None and timeout <= 0:
+                notified = waiter.acquire(False)
+            else:
+                notified = self.block(waiter.acquire, -1 if timeout is None else timeout)
+            return notified
+        finally:
+            self._acquire_restore(state)  # type: ignore[attr-defined]
+            if not notified:
+                try:
+                    self._waiters.remove(waiter)  # type: ignore[attr-defined]
+                except ValueError:
+                    pass
+
+
+def lock_of(condition: threading.Condition) -> Any:
+    """The lock that *condition* was made with.
+
+    Touches ``Condition._lock``. Seen in CPython 3.11 to 3.13. Without it PyBoy's guard does not run.
+    """
+    return condition._lock  # type: ignore[attr-defined]
+
+
+class Semaphore:
+    """The C object in *semaphore*, a lock or semaphore of ``multiprocessing``.
+
+    Touches ``SemLock._semlock`` and its ``_is_mine`` and ``_count``. Seen in CPython 3.11 to 3.13. Without them
+    ``rl_locks`` does not run.
+    """
+
+    def __init__(self, semaphore: Any) -> None:
+        inner = semaphore._semlock
+        self.acquire: Callable[..., bool] = inner.acquire
+        self.is_mine: Callable[[], bool] = inner._is_mine
+        """Whether the calling thread took it last."""
+        self.count: Callable[[], int] = inner._count
+        """How often this process holds it."""
+        self.largest: int = inner.maxvalue
+
+
+# Processes
+
+
+def started_processes() -> Iterator[tuple[Any, Any]]:
+    """The ``multiprocessing`` processes that this process has started and still refers to, each with its ``Popen``.
+
+    Unlike ``active_children`` it names those that have ended, and reaps none. Touches
+    ``multiprocessing.process._dangling``, ``BaseProcess._popen`` and ``_parent_pid``. Seen in CPython 3.11 to 3.13.
+    Without them no failed test is reported.
+    """
+    module = sys.modules.get("multiprocessing.process")
+    for process in () if module is None else module._dangling:
+        popen = getattr(process, "_popen", None)
+        if popen is not None and process._parent_pid == os.getpid():
+            yield process, popen
+
+
+def start_method(process: object) -> str | None:
+    """How *process*, of ``multiprocessing``, was started, if its class says so.
+
+    Touches ``Process._start_method``. Seen in CPython 3.11 to 3.13. Without it the default is assumed.
+    """
+    return getattr(type(process), "_start_method", None)
+
+
+class OwnReadAndWrite:
+    """Goes before ``multiprocessing.connection.Connection`` among a class's bases: the connection then reads by
+    ``read_some`` and writes by ``write_some``, in the place of ``os.read`` and ``os.write``.
+
+    Touches ``Connection._recv`` and ``_send``. Seen in CPython 3.11 to 3.13. Without them the guard of vector
+    environments does not run.
+    """
+
+    def read_some(self, handle: int, size: int) -> bytes:
+        raise NotImplementedError
+
+    def write_some(self, handle: int, data: bytes) -> int:
+        raise NotImplementedError
+
+    def _recv(self, size: int) -> Any:
+        return super()._recv(size, self.read_some)  # type: ignore[misc]
+
+    def _send(self, buf: Any) -> None:
+        super()._send(buf, self.write_some)  # type: ignore[misc]
+
+
+# Memory and warnings
+
+
+_MANAGED_DICT = 1 << 4
+_BEFORE_OBJECT = 4 * ctypes.sizeof(ctypes.c_void_p)
+"""The collector's two words and the two for the dict."""
+_frames_of: Any = getattr(ctypes.pythonapi, "_PyTraceMalloc_GetTraceback", None)
+if _frames_of is not None:
+    _frames_of.restype = ctypes.py_object
+    _frames_of.argtypes = [ctypes.c_uint, ctypes.c_size_t]
+
+
+def traceback_of(thing: object) -> tracemalloc.Traceback | None:
+    """Where *thing* was made, also when it has a ``__dict__``, for which Python 3.11 looks in the wrong place.
+
+    Touches ``_PyTraceMalloc_GetTraceback`` of the C interface, the type flag ``Py_TPFLAGS_MANAGED_DICT`` and the words
+    before such an object. Seen in CPython 3.11. Without them a leaked object with a ``__dict__`` has no line there.
+    """
+    found = tracemalloc.get_object_traceback(thing)
+    if found is None and type(thing).__flags__ & _MANAGED_DICT and _frames_of is not None:
+        frames = _frames_of(0, id(thing) - _BEFORE_OBJECT)
+        return tracemalloc.Traceback(frames) if frames else None
+    return found
+
+
+def recorded_warnings() -> list[Any] | None:
+    """The list in which ``warnings.catch_warnings(record=True)`` collects now.
+
+    Touches ``warnings._showwarnmsg_impl``. Seen in CPython 3.11 to 3.13. Without it the warnings that pytest keeps of a
+    test count as its leak.
+    """
+    recorder = getattr(warnings, "_showwarnmsg_impl", None)
+    holder = getattr(recorder, "__self__", None)
+    return holder if isinstance(holder, list) else None
+
+
+# Pickles
+
+
+def modern_name(module: str, name: str) -> tuple[str, str]:
+    """What ``pickle`` takes a global of Python 2 for: ``("__builtin__", "xrange")`` is ``("builtins", "range")``.
+
+    Touches ``_compat_pickle``. Seen in CPython 3.11 to 3.13. Without it no model is audited.
+    """
+    return NAME_MAPPING.get((module, name), (IMPORT_MAPPING.get(module, module), name))
+
+
+QUEUE_PUT, QUEUE_GET = "_put", "_get"
+"""Methods of ``queue.Queue`` that add and remove an item while its lock is held. Seen in CPython 3.11 to 3.13. Without
+them PyBoy's guard does not run."""

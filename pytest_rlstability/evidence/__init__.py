@@ -1,1 +1,0 @@
-"""What is gathered about a process: stacks, threads, locks, the machine."""

@@ -1,1 +1,0 @@
-"""How a test gets a process of its own, and what watches over it."""

@@ -1,0 +1,1 @@
+"""``rl_locks``: wait times, owners and order of a test's locks."""

@@ -1,0 +1,306 @@
+"""The table: every global that a saved model may name, and how a pickle may use each of them.
+
+A row says with which arguments a global may be called and what may be set on the result. Everything that has no row
+is refused by name. The rows were read off real saves of Stable-Baselines3, sb3-contrib, Gymnasium, numpy and torch.
+A row of *code* builds something that can be called later: it is let through the reader, and reported as code.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from pytest_rlstability.kits.models.pickles import Call, External, Group, Name
+
+Shape = Callable[[Any], bool]
+
+
+def _is(*kinds: type) -> Shape:
+    return lambda node: type(node) in kinds
+
+
+def _text(pattern: str) -> Shape:
+    known = re.compile(pattern)
+    return lambda node: type(node) is str and known.fullmatch(node) is not None
+
+
+def _named(*names: str) -> Shape:
+    return lambda node: isinstance(node, Name) and str(node) in names
+
+
+def _made(*names: str) -> Shape:
+    """What a row of this table made; the call itself is judged by that row."""
+    return lambda node: isinstance(node, Call) and isinstance(node.function, Name) and str(node.function) in names
+
+
+def _tuple(*shapes: Shape) -> Shape:
+    def fits(node: Any) -> bool:
+        if not isinstance(node, Group) or node.kind != "tuple" or len(node.items) != len(shapes):
+            return False
+        return all(shape(item) for shape, item in zip(shapes, node.items, strict=True))
+
+    return fits
+
+
+def _each(kind: str, shape: Shape) -> Shape:
+    return lambda node: isinstance(node, Group) and node.kind == kind and all(map(shape, node.items))
+
+
+def _any(*shapes: Shape) -> Shape:
+    return lambda node: any(shape(node) for shape in shapes)
+
+
+def _value(_: Any) -> bool:
+    """Any value: whatever it is made of is judged where it is made."""
+    return True
+
+
+def _attributes(node: Any) -> bool:
+    """The attributes of an object: a dict literal; no key has a meaning to the unpickler."""
+    if not isinstance(node, Group) or node.kind != "dict":
+        return False
+    return all(type(key) is str and key.isidentifier() and key[:2] != "__" for key in node.items[::2])
+
+
+@dataclass(frozen=True)
+class Row:
+    """How one global may be called: *arguments*, then what BUILD may set, then what may be added to the result."""
+
+    arguments: Shape
+    state: Shape | None = None
+    holds: str = ""
+    code: bool = False
+
+    def fits(self, call: Call) -> bool:
+        if not self.arguments(call.arguments) or (call.items and call.item_kind != self.holds):
+            return False
+        if not call.states:
+            return True
+        return self.state is not None and len(call.states) == 1 and self.state(call.states[0])
+
+
+_INT, _STR, _BYTES, _BOOL, _NONE = _is(int), _is(str), _is(bytes), _is(bool), _is(type(None))
+_PLAIN = _is(int, float, bool, str, bytes, type(None))
+_SIZES = _each("tuple", _INT)
+_NOTHING = _tuple()
+_ANYTHING = _each("tuple", _value)
+_ARRAYS = ("numpy.core.multiarray._reconstruct", "numpy._core.multiarray._reconstruct",
+           "numpy._core.numeric._frombuffer", "numpy.core.numeric._frombuffer")  # fmt: skip
+_GENERATORS = ("PCG64", "PCG64DXSM", "MT19937", "Philox", "SFC64")
+_BIT_GENERATOR = _any(
+    _named(*(f"numpy.random._{name.lower().replace('pcg64dxsm', 'pcg64')}.{name}" for name in _GENERATORS)),
+    _text("|".join(_GENERATORS)),
+)
+_BIT_GENERATOR_MAKER = _named("numpy.random._pickle.__bit_generator_ctor")
+_DTYPE = _any(_made("numpy.dtype"), _named("numpy.float32", "numpy.float64"))
+_NO_HOOKS = _any(_NONE, lambda node: _made("collections.OrderedDict")(node) and not node.items and not node.states)
+_STORAGE = _any(_made("torch.storage._load_from_bytes"), _is(External))
+
+
+def _dtype_state(kind: str) -> Shape:
+    """What BUILD sets on a dtype. Sizes and flags decide how numpy reads memory, so they follow from the *kind*."""
+    sizes = {"O": (-1, -1, 63), "U": (4 * int(kind[1:] or 0), 4, 8), "S": (int(kind[1:] or 0), 1, 0)}
+    size, alignment, flags = sizes.get(kind[0], (-1, -1, 0))
+    exact = [_text("[<>|=]"), _NONE, _NONE, _NONE, *(_equal(number) for number in (size, alignment, flags))]
+    return _tuple(_equal(3), *exact)
+
+
+def _equal(number: int) -> Shape:
+    return lambda node: type(node) is int and node == number
+
+
+class _DtypeRow(Row):
+    def fits(self, call: Call) -> bool:
+        if not _tuple(_text(r"[biufc]\d{1,2}|[?bB]|O8|[US]\d{1,6}"), _is(bool, int), _is(bool, int))(call.arguments):
+            return False
+        state = _dtype_state(call.arguments.items[0])
+        return not call.items and all(map(state, call.states[:1])) and len(call.states) <= 1
+
+
+def _names(text: str) -> list[str]:
+    """``"module: A B"`` lines as ``["module.A", "module.B"]``."""
+    lines = (line.partition(": ") for line in text.strip().splitlines())
+    return [f"{module.strip()}.{name}" for module, _, names in lines for name in names.split()]
+
+
+_OBJECTS = _names("""
+    gymnasium.spaces.box: Box
+    gymnasium.spaces.discrete: Discrete
+    gymnasium.spaces.multi_discrete: MultiDiscrete
+    gymnasium.spaces.multi_binary: MultiBinary
+    gymnasium.spaces.dict: Dict
+    gymnasium.spaces.tuple: Tuple
+    stable_baselines3.common.buffers: ReplayBuffer DictReplayBuffer RolloutBuffer DictRolloutBuffer NStepReplayBuffer
+    stable_baselines3.common.noise: NormalActionNoise OrnsteinUhlenbeckActionNoise VectorizedActionNoise
+    stable_baselines3.common.running_mean_std: RunningMeanStd
+    stable_baselines3.common.utils: FloatSchedule ConstantSchedule LinearSchedule
+    stable_baselines3.common.vec_env.vec_normalize: VecNormalize
+    stable_baselines3.her.her_replay_buffer: HerReplayBuffer
+""")
+VALUES = frozenset(
+    _names("""
+    builtins: float int bool str bytes list dict tuple set object
+    numpy: dtype float16 float32 float64 int8 int16 int32 int64 uint8 uint16 uint32 uint64 bool bool_
+    torch: float16 float32 float64 bfloat16 int8 int16 int32 int64 uint8 bool
+    torch.nn.modules.activation: ReLU ReLU6 Tanh Sigmoid ELU CELU SELU GELU SiLU Mish LeakyReLU PReLU Softplus
+    torch.nn.modules.activation: Softsign Tanhshrink Hardtanh Hardswish Hardsigmoid LogSigmoid
+    torch.nn.modules.linear: Identity
+    torch.optim.adam: Adam
+    torch.optim.adamw: AdamW
+    torch.optim.sgd: SGD
+    torch.optim.rmsprop: RMSprop
+    torch.optim.adagrad: Adagrad
+    torch.optim.adamax: Adamax
+    torch.optim.nadam: NAdam
+    torch.optim.radam: RAdam
+    stable_baselines3.common.buffers: ReplayBuffer DictReplayBuffer RolloutBuffer DictRolloutBuffer NStepReplayBuffer
+    stable_baselines3.common.policies: ActorCriticPolicy ActorCriticCnnPolicy MultiInputActorCriticPolicy
+    stable_baselines3.common.sb2_compat.rmsprop_tf_like: RMSpropTFLike
+    stable_baselines3.common.torch_layers: FlattenExtractor NatureCNN CombinedExtractor
+    stable_baselines3.her.her_replay_buffer: HerReplayBuffer
+    stable_baselines3.dqn.policies: DQNPolicy CnnPolicy MultiInputPolicy
+    stable_baselines3.sac.policies: SACPolicy CnnPolicy MultiInputPolicy
+    stable_baselines3.td3.policies: TD3Policy CnnPolicy MultiInputPolicy
+    sb3_contrib.ars.policies: ARSPolicy ARSLinearPolicy
+    sb3_contrib.common.maskable.buffers: MaskableRolloutBuffer MaskableDictRolloutBuffer
+    sb3_contrib.common.maskable.policies: MaskableActorCriticPolicy MaskableActorCriticCnnPolicy
+    sb3_contrib.common.maskable.policies: MaskableMultiInputActorCriticPolicy
+    sb3_contrib.common.recurrent.buffers: RecurrentRolloutBuffer RecurrentDictRolloutBuffer
+    sb3_contrib.common.recurrent.policies: RecurrentActorCriticPolicy RecurrentActorCriticCnnPolicy
+    sb3_contrib.common.recurrent.policies: RecurrentMultiInputActorCriticPolicy
+    sb3_contrib.crossq.policies: CrossQPolicy MultiInputPolicy
+    sb3_contrib.qrdqn.policies: QRDQNPolicy CnnPolicy MultiInputPolicy
+    sb3_contrib.tqc.policies: TQCPolicy CnnPolicy MultiInputPolicy
+    """)
+)
+"""Classes that may stand in a model as a value, to be called by SB3: none does more than build a part of a model."""
+
+ARGUMENTS = frozenset(
+    _names("""
+    numpy: ndarray
+    numpy.random._pcg64: PCG64 PCG64DXSM
+    numpy.random._mt19937: MT19937
+    numpy.random._philox: Philox
+    numpy.random._sfc64: SFC64
+    numpy.random._pickle: __bit_generator_ctor
+    numpy.random.bit_generator: SeedSequence
+    torch: FloatStorage DoubleStorage HalfStorage BFloat16Storage LongStorage IntStorage ShortStorage CharStorage
+    torch: ByteStorage BoolStorage
+    torch.storage: UntypedStorage
+    """)
+)
+"""Globals that may stand only among the arguments of a call, where the row of that call asks for them."""
+
+
+def _rows(names: Iterable[str], row: Row) -> dict[str, Row]:
+    return dict.fromkeys(names, row)
+
+
+REDUCE: Mapping[str, Row] = {
+    "builtins.bytearray": Row(_any(_NOTHING, _tuple(_BYTES))),
+    "builtins.complex": Row(_tuple(_is(float), _is(float))),
+    "builtins.range": Row(_each("tuple", _INT)),
+    "builtins.set": Row(_tuple(_each("list", _PLAIN))),
+    "builtins.frozenset": Row(_tuple(_each("list", _PLAIN))),
+    "builtins.slice": Row(_each("tuple", _is(int, type(None)))),
+    "collections.OrderedDict": Row(
+        _NOTHING, lambda node: _attributes(node) and set(node.items[::2]) == {"_metadata"}, "dict"
+    ),
+    "collections.deque": Row(_any(_NOTHING, _tuple(_any(_NOTHING, _each("list", _value)), _INT)), holds="list"),
+    **_rows(
+        _names("""
+        pathlib: PosixPath WindowsPath PurePosixPath PureWindowsPath
+        pathlib._local: PosixPath WindowsPath PurePosixPath PureWindowsPath
+        """),
+        Row(_each("tuple", _STR)),
+    ),
+    "numpy.dtype": _DtypeRow(_ANYTHING),
+    **_rows(_ARRAYS[:2], Row(
+        _tuple(_named("numpy.ndarray"), _tuple(_INT), _BYTES),
+        _tuple(_INT, _SIZES, _DTYPE, _is(bool, int), _any(_BYTES, _each("list", _value))),
+    )),
+    **_rows(_ARRAYS[2:], Row(
+        _tuple(_any(_BYTES, _made("builtins.bytearray")), _DTYPE, _SIZES, _text("[CFA]")))),
+    **_rows(("numpy.core.multiarray.scalar", "numpy._core.multiarray.scalar"),
+            Row(_tuple(_made("numpy.dtype"), _BYTES))),
+    "numpy.random._pickle.__bit_generator_ctor": Row(_tuple(_BIT_GENERATOR), _any(
+        _each("dict", _value),
+        _tuple(_each("dict", _value), _made("numpy.random.bit_generator.__pyx_unpickle_SeedSequence")),
+    )),
+    "numpy.random._pickle.__generator_ctor": Row(
+        _any(_tuple(_any(_text("|".join(_GENERATORS)), _made("numpy.random._pickle.__bit_generator_ctor"))),
+             _tuple(_text("|".join(_GENERATORS)), _BIT_GENERATOR_MAKER)),
+        _each("dict", _value),
+    ),
+    "numpy.random._pickle.__randomstate_ctor": Row(
+        _any(_NOTHING, _tuple(_any(_text("|".join(_GENERATORS)), _made("numpy.random._pickle.__bit_generator_ctor")))),
+        _each("dict", _value),
+    ),
+    "numpy.random.__RandomState_ctor": Row(_NOTHING, _each("dict", _value)),
+    "numpy.random.bit_generator.__pyx_unpickle_SeedSequence": Row(
+        _tuple(_named("numpy.random.bit_generator.SeedSequence"), _INT, _NONE),
+        _each("tuple", _any(_PLAIN, _made(*_ARRAYS), _SIZES)),
+    ),
+    "gymnasium.utils.seeding.RandomNumberGenerator._generator_ctor": Row(
+        _any(_NOTHING, _tuple(_text("|".join(_GENERATORS)))), _each("dict", _value)
+    ),
+    "stable_baselines3.common.type_aliases.TrainFrequencyUnit": Row(_tuple(_STR)),
+    "stable_baselines3.her.goal_selection_strategy.GoalSelectionStrategy": Row(_tuple(_INT)),
+    "torch.device": Row(_any(_tuple(_STR), _tuple(_STR, _INT))),
+    "torch.Size": Row(_tuple(_SIZES)),
+    "torch.storage._load_from_bytes": Row(_tuple(_BYTES)),  # what is inside is judged on its own
+    "torch._utils._rebuild_tensor": Row(_tuple(_STORAGE, _INT, _SIZES, _SIZES)),
+    "torch._utils._rebuild_tensor_v2": Row(_tuple(_STORAGE, _INT, _SIZES, _SIZES, _BOOL, _NO_HOOKS)),
+    "torch._utils._rebuild_parameter": Row(
+        _tuple(_made("torch._utils._rebuild_tensor_v2", "torch._utils._rebuild_tensor"), _BOOL, _NO_HOOKS)
+    ),
+}  # fmt: skip
+"""What REDUCE may call."""
+
+NEWOBJ: Mapping[str, Row] = {
+    **_rows(_OBJECTS, Row(_NOTHING, _attributes)),
+    "stable_baselines3.common.type_aliases.TrainFreq": Row(
+        _tuple(_INT, _made("stable_baselines3.common.type_aliases.TrainFrequencyUnit"))
+    ),
+    "sb3_contrib.common.recurrent.type_aliases.RNNStates": Row(_ANYTHING),
+}
+"""Whose ``__new__`` NEWOBJ may call."""
+
+_STORAGE_CLASS = _named(*(name for name in ARGUMENTS if name.endswith("Storage")))
+STORED = _any(
+    _tuple(_text("storage"), _STORAGE_CLASS, _STR, _STR, _INT),
+    _tuple(_text("storage"), _STORAGE_CLASS, _STR, _STR, _INT, _NONE),
+)
+"""The reference of a tensor's storage outside the pickle; old torch files add the view, which is always None."""
+
+METACLASSES = frozenset({"builtins.type", "abc.ABCMeta"})
+_TYPES = _named("_operator.or_", "operator.or_")
+CODE: Mapping[str, Row] = {
+    **_rows(
+        _names("""
+        cloudpickle: _make_cell _make_empty_cell _make_typevar subimport _builtin_type
+        cloudpickle: _get_dataclass_field_type_sentinel
+        _collections: _tuplegetter
+        builtins: property classmethod staticmethod
+        collections.abc: _CallableGenericAlias
+        _collections_abc: _CallableGenericAlias
+        types: CodeType GenericAlias
+        """),
+        Row(_ANYTHING, code=True),
+    ),
+    "builtins.type": Row(_tuple(_NONE), code=True),
+    "builtins.getattr": Row(_tuple(lambda node: not isinstance(node, Name), _text("[a-z][a-z_]*")), code=True),
+    "functools.partial": Row(_ANYTHING, _each("tuple", _value), code=True),
+    "functools.reduce": Row(_tuple(_TYPES, _any(_each("list", _value), _ANYTHING)), code=True),
+    "operator.getitem": Row(_tuple(_is(Name), _value), code=True),
+    **_rows(
+        _names("""
+        dataclasses: Field _MISSING_TYPE _DataclassParams _HAS_DEFAULT_FACTORY_CLASS _KW_ONLY_TYPE
+        typing: ForwardRef
+        """),
+        Row(_NOTHING, _value, code=True),
+    ),
+}
+"""What functions and classes that a pickle carries are made with, besides what `judge` knows of cloudpickle."""

@@ -1,0 +1,1 @@
+"""Plain data that every room shares: messages, runs, verdicts, series, units. Imports no other room."""

@@ -1,1 +1,0 @@
-"""Saved models: what is in the file, what of it survives a trip, and whether it did."""

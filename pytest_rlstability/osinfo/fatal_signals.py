@@ -1,0 +1,87 @@
+"""The signals that kill a process, their names, their handlers, and the stacks that a process writes."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import signal
+import sys
+import time
+from contextlib import suppress
+from pathlib import Path
+
+FATAL_SIGNALS = tuple(
+    getattr(signal, name) for name in ("SIGSEGV", "SIGABRT", "SIGBUS", "SIGFPE", "SIGILL") if hasattr(signal, name)
+)
+
+# A real-time signal, because the ordinary user signals belong to the code under test.
+STACKS_SIGNAL: int | None = signal.SIGRTMIN + 7 if hasattr(signal, "SIGRTMIN") else None
+"""Sent to make a live process write its Python stacks; needs no GIL."""
+
+_WINDOWS_CRASHES = {
+    0xC0000005: "ACCESS_VIOLATION", 0xC00000FD: "STACK_OVERFLOW", 0xC000001D: "ILLEGAL_INSTRUCTION",
+    0xC0000374: "HEAP_CORRUPTION", 0xC0000094: "INTEGER_DIVIDE_BY_ZERO", 0xC0000409: "STACK_BUFFER_OVERRUN",
+}  # fmt: skip
+
+_libc = ctypes.CDLL(None) if sys.platform == "linux" else None
+
+
+def signal_name(number: int) -> str:
+    """``SIGSEGV`` for 11; ``signal 62`` for one without a name."""
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return f"signal {number}"
+
+
+def signal_of_exit(exit_code: int | None) -> str:
+    """The signal, or Windows exception, that an exit code stands for: ``SIGSEGV`` for -11; empty for any other end."""
+    if exit_code is not None and exit_code < 0:
+        return signal_name(-exit_code)
+    return _WINDOWS_CRASHES.get((exit_code or 0) & 0xFFFFFFFF, "") if os.name == "nt" else ""
+
+
+def worker_faults_path(directory: Path, pid: int) -> Path:
+    """Where a forked worker of a test writes its stacks when it crashes."""
+    return directory / f"{pid}.fault"
+
+
+def ask_for_stacks(pid: int, path: Path, number: int | None = STACKS_SIGNAL, *, seconds: float = 0.5) -> str:
+    """Make a process write its Python stacks to *path*, and return them once it has stopped writing.
+
+    It must have registered the signal *number* with faulthandler: any other process dies of it. Waits at most so many
+    *seconds*.
+    """
+    if number is None:
+        return ""
+    text, deadline = "", time.monotonic() + seconds
+    with suppress(OSError):  # it has ended
+        os.kill(pid, number)
+        while time.monotonic() < deadline:
+            time.sleep(0.02)
+            before, text = text, path.read_text(errors="replace")
+            if text and text == before:
+                break
+    return text
+
+
+def hold_on_fatal_signals() -> None:
+    """Make libc's ``pause`` the handler of the fatal signals.
+
+    With faulthandler enabled afterwards, a crashing thread dumps the Python stacks, re-raises, and stops at the
+    instruction that failed, where a debugger can still read its native stack.
+    """
+    if _libc is not None:
+        _handle_fatal_signals(_libc, ctypes.cast(_libc.pause, ctypes.c_void_p))
+
+
+def default_fatal_signals() -> None:
+    """Let the fatal signals kill again."""
+    if _libc is not None:
+        _handle_fatal_signals(_libc, None)
+
+
+def _handle_fatal_signals(libc: ctypes.CDLL, handler: ctypes.c_void_p | None) -> None:
+    libc.signal.argtypes, libc.signal.restype = (ctypes.c_int, ctypes.c_void_p), ctypes.c_void_p
+    for number in FATAL_SIGNALS:
+        libc.signal(number, handler)

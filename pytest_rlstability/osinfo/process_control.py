@@ -1,0 +1,138 @@
+"""Ends processes with everything they started, and sets what happens to them when their parent ends."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import signal
+import sys
+import time
+from collections.abc import Callable, Iterable
+from contextlib import suppress
+
+from pytest_rlstability.osinfo import linux
+from pytest_rlstability.osinfo.proc_records import Stat
+from pytest_rlstability.osinfo.processes import ENDED, descendants_in, descendants_of, is_alive, process_table
+
+_KILL = getattr(signal, "SIGKILL", signal.SIGTERM)
+_SHORTEST_PAUSE, _LONGEST_PAUSE = 0.001, 0.02
+"""Seconds between two looks at the processes to end."""
+_UNKILLABLE_AFTER = 10.0
+"""Seconds after which a process that survives SIGKILL is given up: it is stuck in the kernel."""
+
+_PR_SET_PDEATHSIG = 1
+_PR_SET_CHILD_SUBREAPER = 36
+_PR_SET_PTRACER = 0x59616D61
+_PR_SET_PTRACER_ANY = ctypes.c_ulong(-1)
+_libc = ctypes.CDLL(None) if sys.platform == "linux" else None
+
+
+def die_with_parent() -> None:
+    """Have this process killed when the thread that started it ends. Linux only."""
+    if _libc is not None:
+        _libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+
+
+def adopt_orphans() -> None:
+    """Become the parent of every descendant whose own parent dies. Linux only."""
+    if _libc is not None:
+        _libc.prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+
+
+def allow_tracing() -> None:
+    """Let any process of this user attach, so that a debugger may read the stacks. Linux only."""
+    if _libc is not None:
+        _libc.prctl(_PR_SET_PTRACER, _PR_SET_PTRACER_ANY, 0, 0, 0)
+
+
+def exit_descriptor(pid: int) -> int | None:
+    """A descriptor that becomes readable when the process ends; None where the system has none."""
+    if hasattr(os, "pidfd_open"):
+        with suppress(OSError):
+            return os.pidfd_open(pid)
+    return None
+
+
+def send_signal(pid: int, number: int) -> None:
+    """Send a signal, unless the process has ended."""
+    with suppress(ProcessLookupError, PermissionError):
+        os.kill(pid, number)
+
+
+def kill_tree(pid: int) -> None:
+    """Kill a process, the group that it leads and its descendants, without waiting for their end."""
+    descendants = list(descendants_of(pid))
+    if hasattr(os, "killpg"):
+        with suppress(ProcessLookupError, PermissionError):
+            os.killpg(pid, _KILL)
+    for member in (pid, *descendants):
+        send_signal(member, _KILL)
+
+
+def end_tree(pid: int, *, grace: float = 0.0, variable: str = "") -> None:
+    """End a process and everything it started, and wait until all have ended.
+
+    These are its descendants, its session and group if it leads one, and every process that was started with
+    *variable* (``NAME=value``) in its environment. With a *grace* they get SIGTERM first, and SIGKILL so many seconds
+    later. The caller reaps *pid*.
+    """
+    _end(_Tree(pid, variable).alive, grace, lambda member: False)
+
+
+def end_children(
+    find: Callable[[], Iterable[int]], *, grace: float, spare: Callable[[int], bool] = lambda pid: False
+) -> None:
+    """End and reap the children of this process that *find* finds, until it finds none.
+
+    They get SIGTERM, and SIGKILL after *grace* seconds. Those that *spare* picks end by themselves and get no SIGTERM.
+    """
+    _end(lambda: [pid for pid in find() if not _reap(pid)], grace, spare)
+
+
+def _end(find: Callable[[], list[int]], grace: float, spare: Callable[[int], bool]) -> None:
+    began = time.monotonic()
+    asked: set[int] = set()
+    pause = _SHORTEST_PAUSE
+    while (alive := find()) and (spent := time.monotonic() - began) < grace + _UNKILLABLE_AFTER:
+        for pid in alive:
+            if spent >= grace:
+                send_signal(pid, _KILL)
+            elif pid not in asked and not spare(pid):
+                send_signal(pid, signal.SIGTERM)
+        asked.update(alive)
+        time.sleep(pause)
+        pause = min(1.5 * pause, _LONGEST_PAUSE)
+
+
+def _reap(pid: int) -> bool:
+    """Whether a child has ended; if so, it is reaped."""
+    try:
+        return os.waitpid(pid, os.WNOHANG) != (0, 0)
+    except ChildProcessError:
+        return not is_alive(pid)
+
+
+class _Tree:
+    """The processes of a tree. It remembers them, so that one whose parent has ended still belongs to it."""
+
+    def __init__(self, pid: int, variable: str) -> None:
+        self._root = pid
+        self._variable = variable
+        self._starts: dict[int, int] = {}
+
+    def alive(self) -> list[int]:
+        """The members that run now. A member is identified by its start too, because pids are reused."""
+        if sys.platform != "linux":
+            return [pid for pid in (self._root, *descendants_of(self._root)) if is_alive(pid)]
+        table = process_table()
+        members = {pid for pid, stat in table.items() if self._is_member(pid, stat)} - {os.getpid()}
+        members |= descendants_in(table, members)
+        self._starts = {pid: table[pid].start for pid in members}
+        return [pid for pid in members if table[pid].state not in ENDED]
+
+    def _is_member(self, pid: int, stat: Stat) -> bool:
+        if pid in self._starts:
+            return stat.start == self._starts[pid]
+        if self._root in (pid, stat.session, stat.group):
+            return True
+        return bool(self._variable) and linux.has_variable(pid, self._variable)

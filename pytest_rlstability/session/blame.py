@@ -1,0 +1,127 @@
+"""Finds the test that does the damage after a process that several tests shared has died.
+
+The test in flight may be innocent: an earlier one may have damaged the heap, left a thread running or an alarm armed.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import pytest
+
+from pytest_rlstability.model.units import format_duration
+from pytest_rlstability.model.verdict import Verdict
+
+RunInOrder = Callable[[Sequence[pytest.Item], float], Verdict | None]
+"""Runs tests one after another in one fresh process, the exit checks included. Gives the verdict on what went wrong
+with the process, None when nothing did. Raises ``OutOfTimeError`` after so many seconds."""
+
+
+class OutOfTimeError(Exception):
+    """A run took longer than it may."""
+
+
+@dataclass(frozen=True)
+class Blame:
+    """What was found. *sequence* are the tests that, run in this order in one process, make it die again."""
+
+    text: str
+    culprit: pytest.Item | None = None
+    sequence: tuple[pytest.Item, ...] = ()
+    interrupted: bool = False
+    """Whether Ctrl-C ended the search."""
+
+
+class BlameSearch:
+    """``find`` the culprit of one death within *budget* seconds, by running the suspects again."""
+
+    def __init__(self, run: RunInOrder, budget: float, clock: Callable[[], float] = time.monotonic) -> None:
+        self._run = run
+        self._budget = budget
+        self._clock = clock
+        self._tried = 0
+
+    def find(self, earlier: Sequence[pytest.Item], victim: pytest.Item | None, verdict: Verdict) -> Blame:
+        """Blame *victim*, or one of the tests that ran *earlier* in the process; without a victim it died at exit."""
+        self._deadline, self._tried = self._clock() + self._budget, 0
+        alone = "" if victim is None else "passes alone"
+        if victim is not None:
+            try:
+                again = self._try([victim])
+            except OutOfTimeError:
+                return Blame(f"Alone it did not end within {format_duration(self._budget)} either.", victim, (victim,))
+            if again is not None and is_same(again, verdict):
+                return Blame("It fails the same way alone.", victim, (victim,))
+            if again is not None:
+                return Blame(f"Alone it fails in another way: {again.title}", victim, (victim,))
+            if not earlier:
+                return Blame("It passes when it runs again: it does not fail every time.")
+        tail = [] if victim is None else [victim]
+        try:
+            found = self._alone(earlier) or self._halve(list(earlier), tail, verdict)
+        except OutOfTimeError:
+            found = None
+        if found is None:
+            return Blame(self._not_found(alone, len(earlier)))
+        culprit = found[0]
+        after = "" if victim is None else "It passes alone. "
+        return Blame(f"{after}{culprit.nodeid} does the damage: {self._how(found)}.", culprit, tuple(found))
+
+    def _alone(self, suspects: Sequence[pytest.Item]) -> list[pytest.Item] | None:
+        """A suspect whose process dies even when it runs alone; the newest is tried first, for half of the budget."""
+        until = self._deadline - self._budget / 2
+        for suspect in reversed(suspects):
+            if self._clock() >= until:
+                return None
+            if self._try([suspect]) is not None:
+                return [suspect]
+        return None
+
+    def _halve(
+        self, suspects: list[pytest.Item], tail: list[pytest.Item], verdict: Verdict
+    ) -> list[pytest.Item] | None:
+        """The one suspect that makes the process die with *tail* after it. None when that takes several, or does not
+        happen again."""
+        if self._dies([*suspects, *tail], verdict):
+            while len(suspects) > 1:
+                middle = len(suspects) // 2
+                halves = (suspects[middle:], suspects[:middle])
+                dying = next((half for half in halves if self._dies([*half, *tail], verdict)), None)
+                if dying is None:
+                    return None
+                suspects = dying
+            return [*suspects, *tail]
+        return None
+
+    def _dies(self, items: list[pytest.Item], verdict: Verdict) -> bool:
+        again = self._try(items)
+        return again is not None and again.word == verdict.word
+
+    def _try(self, items: list[pytest.Item]) -> Verdict | None:
+        left = self._deadline - self._clock()
+        if left <= 0:
+            raise OutOfTimeError
+        self._tried += 1
+        return self._run(items, left)
+
+    def _how(self, found: list[pytest.Item]) -> str:
+        tries = f"found with {self._tried} runs in fresh processes"
+        if len(found) == 1:
+            return f"its process dies when it runs alone too ({tries})"
+        return f"with it before this test in the same process, the process dies again ({tries})"
+
+    def _not_found(self, alone: str, suspects: int) -> str:
+        """Say honestly that nothing was found, and why."""
+        earlier = "the test" if suspects == 1 else f"the {suspects} tests"
+        who = f"It {alone}. " if alone else ""
+        why = "did not make a process die again"
+        if self._clock() >= self._deadline:
+            why = f"could not all be tried within rl_blame_budget, {format_duration(self._budget)}"
+        return f"{who}No culprit found: {earlier} that ran before in the same process {why} ({self._tried} runs)."
+
+
+def is_same(one: Verdict, other: Verdict) -> bool:
+    """Whether two deaths are of the same kind: the same word, class and signal."""
+    return one.word == other.word and all(one.facts.get(name) == other.facts.get(name) for name in ("class", "signal"))

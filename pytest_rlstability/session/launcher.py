@@ -1,0 +1,236 @@
+"""Gives a test its process, its orders and its watchdogs."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Hashable, Sequence
+from itertools import chain, zip_longest
+
+import pytest
+
+from pytest_rlstability.config.options import Settings
+from pytest_rlstability.config.plan import Plan, plan_for
+from pytest_rlstability.model.messages import Finish, RunTest
+from pytest_rlstability.model.run import Killed, Observed, Run, RunSpec
+from pytest_rlstability.model.thinning import Thinning
+from pytest_rlstability.model.verdict import Verdict
+from pytest_rlstability.session.backends.interface import ProcessSpec
+from pytest_rlstability.session.blame import OutOfTimeError
+from pytest_rlstability.session.connections import Connections, TestProcess
+from pytest_rlstability.session.event_bus import EventBus
+from pytest_rlstability.session.pools import Pools
+from pytest_rlstability.session.process_pool import ProcessPool
+from pytest_rlstability.session.scheduler import Place
+from pytest_rlstability.session.supervisor import ActiveRun, Supervisor
+from pytest_rlstability.session.watchdogs import WatchContext
+
+
+class TestLauncher:
+    """Carries out what the scheduler decides."""
+
+    __test__ = False
+
+    def __init__(
+        self,
+        session: pytest.Session,
+        settings: Settings,
+        bus: EventBus,
+        connections: Connections,
+        supervisor: Supervisor,
+        pools: Pools,
+    ) -> None:
+        self._session = session
+        self._settings = settings
+        self._bus = bus
+        self._connections = connections
+        self._supervisor = supervisor
+        self._pools = pools
+        self.on_exit: Callable[[ActiveRun], None] = lambda active: None
+        """Called when a process that tests shared has ended, with a run that stands for its exit."""
+        self._plans: dict[pytest.Item, Plan] = {}
+
+    # what a test asks for
+
+    def plan(self, item: pytest.Item) -> Plan:
+        if item not in self._plans:
+            self._plans[item] = plan_for(item, self._settings)
+        return self._plans[item]
+
+    def isolates(self, item: pytest.Item) -> bool:
+        """Whether *item* runs in a process of ours."""
+        plan = self.plan(item)
+        return plan.isolate and plan.backend != "inprocess"
+
+    def group_of(self, item: pytest.Item) -> Hashable | None:
+        group = self.plan(item).group
+        if group is None or not self.isolates(item):
+            return None
+        return group, self.pool(item).backend.name, self.spec(item)
+
+    def pool(self, item: pytest.Item) -> ProcessPool:
+        return self._pools.get(self.plan(item).backend)
+
+    def spec(self, item: pytest.Item, seed: int | None = None) -> ProcessSpec:
+        """What the process for a run with *seed* has to be like. A seed of its own decides its hashes too, as it does
+        when it is given for the whole session."""
+        environment = self.plan(item).environment
+        has_own_seed = seed not in (None, self._settings.seed)
+        if has_own_seed and "PYTHONHASHSEED" not in {**os.environ, **dict(environment)}:
+            environment = (*environment, ("PYTHONHASHSEED", str(seed % 2**32)))  # type: ignore[operator]
+        finds_all = self.plan(item).group in ("auto", "session")
+        return self.pool(item).backend.spec(item, environment, finds_all=finds_all)
+
+    # processes
+
+    def can_start_early(self, item: pytest.Item) -> bool:
+        plan = self.plan(item)
+        if not self.isolates(item) or plan.flaky is not None or plan.soak is not None:
+            return False
+        return self.pool(item).is_ready(self.spec(item))
+
+    def start(self, item: pytest.Item, place: Place) -> ActiveRun:
+        pool = self.pool(item)
+        process = pool.take(self.spec(item))
+        active = self._active(item, place, pool, process)
+        self._send(item, place, pool, process)
+        return active
+
+    def start_repeated(self, item: pytest.Item, process: TestProcess, seed: int) -> ActiveRun:
+        """Have *process* run *item* with *seed*, and nothing else."""
+        pool = self.pool(item)
+        active = self._active(item, Place(), pool, process, seed=seed)
+        self._send(item, Place(), pool, process, seed)
+        return active
+
+    def send(self, before: ActiveRun, item: pytest.Item, place: Place) -> ActiveRun:
+        before.process.counters.clear()
+        self._send(item, place, before.pool, before.process)
+        return self.follow_queued(before, item, place)
+
+    def send_queued(self, active: ActiveRun, item: pytest.Item, place: Place) -> None:
+        self._send(item, place, active.pool, active.process, queued=True)
+
+    def follow_queued(self, before: ActiveRun, item: pytest.Item, place: Place) -> ActiveRun:
+        before.earlier.append(before.item)
+        return self._active(item, place, before.pool, before.process, earlier=before.earlier)
+
+    def prewarm(self, item: pytest.Item) -> None:
+        if self.isolates(item):
+            self.pool(item).prewarm(self.spec(item))
+
+    def release(self, active: ActiveRun) -> None:
+        active.pool.release(active.process)
+
+    def kill(self, active: ActiveRun) -> None:
+        self._supervisor.end([active])
+        self.release(active)
+
+    def finish(self, active: ActiveRun) -> None:
+        """Let a process that waits for a test tear down and end. Its exit is watched like a test."""
+        ending = self.follow_queued(active, active.item, Place())
+        ending.run.seen.done = active.run.seen.done
+        active.process.send(Finish())
+        try:
+            self._supervisor.supervise(ending)
+        finally:
+            self.release(active)
+        self.on_exit(ending)
+
+    def run_in_order(self, items: Sequence[pytest.Item], seconds: float) -> Verdict | None:
+        """Run *items* one after another in one fresh process, and judge how it ended (see ``session.blame``)."""
+        limit = _TimeLimit(seconds)
+        active: ActiveRun | None = None
+        failed, self._session.testsfailed = self._session.testsfailed, 0  # --maxfail must not end the runs
+        try:
+            for item, next_item in zip_longest(items, items[1:]):
+                place = Place(next_item, stays=next_item is not None)
+                active = self.start(item, place) if active is None else self.send(active, item, place)
+                active.kill_conditions = [*active.kill_conditions, limit]
+                self._supervisor.supervise(active)
+                if active.run.ending.exit is not None:
+                    break
+        finally:
+            self._session.testsfailed = failed
+            if active is not None:
+                self.kill(active)
+        assert active is not None
+        run = active.run
+        if run.ending.killed is not None and run.ending.killed.reason == _TimeLimit.REASON:
+            raise OutOfTimeError
+        if run.seen.clean_exit and run.ending.exit is not None and run.ending.exit.status == 0:
+            return None  # it did not die, whatever else is to be said of the test
+        verdict: Verdict | None = active.item.ihook.pytest_rlstability_judge(run=run)
+        return verdict
+
+    def _send(
+        self,
+        item: pytest.Item,
+        place: Place,
+        pool: ProcessPool,
+        process: TestProcess,
+        seed: int | None = None,
+        *,
+        queued: bool = False,
+    ) -> None:
+        plan, backend, next_item = self.plan(item), pool.backend, place.next_item
+        finds_next = next_item is not None and self.spec(item).finds(next_item)
+        process.send(
+            RunTest(
+                test=backend.key_of(item),
+                next_test=backend.key_of(next_item) if next_item is not None and finds_next else None,
+                seed=self._settings.seed if seed is None else seed,
+                tests_failed=self._session.testsfailed,
+                memory=plan.memory,
+                exit_check=plan.exit_check,
+                repeated=plan.flaky is not None,
+                stays=place.stays,
+                queued=queued,
+            )
+        )
+
+    # watching
+
+    def _active(
+        self,
+        item: pytest.Item,
+        place: Place,
+        pool: ProcessPool,
+        process: TestProcess,
+        *,
+        seed: int | None = None,
+        earlier: list[pytest.Item] | None = None,
+    ) -> ActiveRun:
+        plan = self.plan(item)
+        spec = RunSpec(
+            nodeid=item.nodeid,
+            backend=pool.backend.name,
+            seed=self._settings.seed if seed is None else seed,
+            memory_limit=plan.memory,
+            repeated=plan.flaky is not None,
+            stays=place.stays,
+            previous_test=earlier[-1].nodeid if earlier else "",
+        )
+        run = Run(spec, Observed(process.pid))
+        context = WatchContext(plan, run, self._connections.directory, self._connections.pids, self._bus.emit)
+        active = ActiveRun(item, pool, process, run, earlier or [], thinning=Thinning(self._bus.workers))
+        try:
+            conditions = item.ihook.pytest_rlstability_kill_conditions(item=item, context=context)
+            observers = item.ihook.pytest_rlstability_observers(item=item, context=context)
+        except BaseException:
+            self.kill(active)  # the test runs, and would not be watched
+            raise
+        active.kill_conditions, active.observers = [*chain(*conditions)], [*chain(*observers)]
+        return active
+
+
+class _TimeLimit:
+    """A kill condition: no more than so many seconds from now."""
+
+    REASON = "out of time"
+
+    def __init__(self, seconds: float) -> None:
+        self.due = time.monotonic() + seconds
+
+    def check(self, process: TestProcess) -> Killed:
+        return Killed(self.REASON, "")

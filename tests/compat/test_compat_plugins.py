@@ -1,0 +1,98 @@
+"""Each private part of pytest-timeout, pytest-xdist and coverage that is touched, and what it is expected to do."""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+
+from pytest_rlstability.compat.plugins import timeout_settings
+
+
+def test_timeout_settings(pytester: pytest.Pytester) -> None:
+    marked, plain = pytester.getitems(
+        """
+        import pytest
+
+        @pytest.mark.timeout(7, method="thread", func_only=True)
+        def test_marked(): pass
+
+        def test_plain(): pass
+        """
+    )
+    settings = timeout_settings(marked)
+    assert (settings.timeout, settings.method, settings.func_only) == (7, "thread", True)
+    assert not timeout_settings(plain).timeout
+    plain.config.pluginmanager.unregister(name="timeout")
+    assert timeout_settings(plain) is None
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="nothing is forked here")
+def test_redirect_coverage(pytester: pytest.Pytester) -> None:
+    pytest.importorskip("coverage")
+    pytester.makepyfile(program="def in_child():\n    return 1\n\ndef in_parent():\n    return 2\n")
+    script = pytester.makepyfile(
+        script="""
+        import os, coverage
+        from pytest_rlstability.compat.plugins import redirect_coverage
+
+        measurement = coverage.Coverage(data_file="parent.coverage")
+        measurement.start()
+        import program
+        if (child := os.fork()) == 0:
+            program.in_child()
+            measurement.stop()
+            redirect_coverage(measurement, os.path.abspath("child.coverage"))
+            measurement.save()
+            os._exit(0)
+        os.waitpid(child, 0)
+        program.in_parent()
+        measurement.stop()
+        measurement.save()
+        for name in ("child", "parent"):
+            data = coverage.CoverageData(f"{name}.coverage")
+            data.read()
+            print(name, sorted(data.lines(program.__file__)))
+        """
+    )
+    result = pytester.runpython(script)
+    result.stdout.fnmatch_lines(["child [[]1, 2, 4[]]", "parent [[]1, 4, 5[]]"])
+
+
+def test_worker_events(pytester: pytest.Pytester) -> None:
+    """``receive_worker_event`` and ``send_worker_event``: at once, in the main thread, xdist's own events untouched."""
+    pytest.importorskip("xdist")
+    pytester.makeconftest(
+        """
+        import threading
+        from pytest_rlstability.compat.plugins import receive_worker_event, send_worker_event
+
+        seen = []
+
+        def pytest_configure_node(node):
+            assert receive_worker_event(node, "compat", lambda text: seen.append((text, threading.current_thread())))
+
+        def pytest_runtest_call(item):
+            assert send_worker_event(item.config, "compat", item.name)
+
+        def pytest_runtest_logreport(report):
+            if report.when == "call" and not hasattr(report, "node"):
+                return
+            if report.when == "call":
+                assert seen == [("test_it", threading.main_thread())]
+
+        def pytest_terminal_summary(terminalreporter):
+            terminalreporter.write_line(f"seen {[text for text, _ in seen]}")
+        """
+    )
+    pytester.makepyfile("def test_it(): pass")
+    result = pytester.runpytest_subprocess("-n1")
+    result.assert_outcomes(passed=1)
+    result.stdout.fnmatch_lines(["seen [[]'test_it'[]]"])
+
+
+def test_no_worker(pytestconfig: pytest.Config) -> None:
+    from pytest_rlstability.compat.plugins import send_worker_event
+
+    if not hasattr(pytestconfig, "workerinput"):
+        assert not send_worker_event(pytestconfig, "compat", "text")
