@@ -1,4 +1,4 @@
-"""What other packages can add: one hook for each kind of thing.
+"""What other packages can add: one hook for each kind of thing. ``docs/extending.md`` has an example of each.
 
 A hook is implemented in a pytest plugin or in the root ``conftest.py``, as a function with the hook's name. It takes
 the arguments that it needs. The package adds what it ships by the same hooks.
@@ -28,19 +28,7 @@ def pytest_rlstability_signals() -> Sequence[type[Signal]] | None:
     """Add signals: things that can grow, and that leak checks judge.
 
     Called in pytest's process and in the processes of tests. The signals of the package come first, then those of other
-    plugins. A signal's name must be unique; ``rl_no_leak(signals=["sockets"])`` then chooses it::
-
-        class OpenSockets(Signal):
-            name = "sockets"
-            title = "open sockets"
-            exact = True  # without noise: a few hundred laps are enough
-
-            def read(self):
-                return sum(os.readlink(link).startswith("socket:") for link in os.scandir("/proc/self/fd"))
-
-
-        def pytest_rlstability_signals():
-            return [OpenSockets]
+    plugins. A signal's name must be unique; ``rl_no_leak(signals=["sockets"])`` then chooses it.
     """
 
 
@@ -49,17 +37,7 @@ def pytest_rlstability_known_leaks() -> Sequence[KnownLeak] | None:
     """Add known leaks: what a library keeps although the test is not to blame.
 
     Called in the test's process when a leak check opens and again after its warm-up. Return an object for each library
-    that the test has imported by then. What it counts is subtracted from what was measured::
-
-        class FrameCache(KnownLeak):
-            reason = "my_simulator keeps every frame"
-
-            def heap_bytes(self):
-                return sys.modules["my_simulator"].cached_bytes()
-
-
-        def pytest_rlstability_known_leaks():
-            return [FrameCache()] if "my_simulator" in sys.modules else None
+    that the test has imported by then. What it counts is subtracted from what was measured.
     """
 
 
@@ -68,12 +46,7 @@ def pytest_rlstability_metric(name: str) -> Family | None:
     """Say which Prometheus metric a sampled value belongs to; None for a *name* that is not yours.
 
     A value that no plugin knows is ``rlstability_probe{name=...}``. The label ``test`` is always added, and so is a
-    metric for the growth per lap and per minute::
-
-        def pytest_rlstability_metric(name):
-            if name.startswith("simulator "):
-                kind = name.removeprefix("simulator ")
-                return Family("rlstability_simulator_objects", "Objects in the simulator.", {"kind": kind})
+    metric for the growth per lap and per minute.
     """
 
 
@@ -82,20 +55,7 @@ def pytest_rlstability_kill_conditions(item: pytest.Item, context: WatchContext)
     """Add reasons to end a running test.
 
     Called in pytest's process for each run of a test in a process of its own. Return an object for each reason. It is
-    checked when it is due, and what it returns becomes the test's CRASH unless a judge has another verdict::
-
-        class FrameLimit:
-            def __init__(self):
-                self.due = time.monotonic() + 1
-
-            def check(self, process):
-                self.due = time.monotonic() + 1
-                frames = count_frames(process.pid)
-                return Killed("frames", f"{frames} frames, the limit is 100") if frames > 100 else None
-
-
-        def pytest_rlstability_kill_conditions(item):
-            return [FrameLimit()] if "simulator" in item.fixturenames else None
+    checked when it is due, and what it returns becomes the test's CRASH unless a judge has another verdict.
     """
 
 
@@ -103,18 +63,7 @@ def pytest_rlstability_kill_conditions(item: pytest.Item, context: WatchContext)
 def pytest_rlstability_observers(item: pytest.Item, context: WatchContext) -> Sequence[Observer] | None:
     """Add objects that look at a running test now and then, and never end it.
 
-    Called like ``pytest_rlstability_kill_conditions``::
-
-        class GpuLoad:
-            due = 0.0
-
-            def observe(self, process):
-                self.due = time.monotonic() + 10
-                write_gpu_load(process.pid)
-
-
-        def pytest_rlstability_observers():
-            return [GpuLoad()]
+    Called like ``pytest_rlstability_kill_conditions``.
     """
 
 
@@ -123,11 +72,7 @@ def pytest_rlstability_judge(run: Run) -> Verdict | None:
     """Judge a finished run; None leaves it to the next judge.
 
     Called in pytest's process after each run of a test in a process of its own. The judges of other plugins are asked
-    before that of the package, and can say more about what they know. With a verdict, the test fails::
-
-        def pytest_rlstability_judge(run):
-            if "CUDA error: an illegal memory access" in run.ending.stderr:
-                return Verdict(Word.CRASH, "illegal memory access on the GPU", facts={"class": "gpu"})
+    before that of the package, and can say more about what they know. With a verdict, the test fails.
     """
 
 
@@ -136,10 +81,7 @@ def pytest_rlstability_doctor_steps() -> Sequence[DoctorStep] | None:
     """Add steps to ``rlstability doctor``.
 
     The doctor finds a plugin by its ``pytest11`` entry point, if its distribution requires ``pytest-rlstability``. It
-    calls this hook without a pytest run, and runs each step in a fresh process::
-
-        def pytest_rlstability_doctor_steps():
-            return [DoctorStep("my simulator", "physics", "my_kit.doctor:run", needs=("my_simulator",))]
+    calls this hook without a pytest run, and runs each step in a fresh process.
     """
 
 
@@ -148,11 +90,7 @@ def pytest_rlstability_before_import(item: pytest.Item) -> str | None:
     """Name a function, ``package.module:function``, to call before the modules of *item* are imported.
 
     Only a fresh interpreter can do that: with the backend ``spawn`` the function is called first of all in the test's
-    process. With ``zygote`` it is not called, because the modules are imported before a test is chosen::
-
-        def pytest_rlstability_before_import(item):
-            if "traced_allocations" in item.fixturenames:
-                return "my_kit.tracing:start"
+    process. With ``zygote`` it is not called, because the modules are imported before a test is chosen.
     """
 
 
@@ -161,25 +99,5 @@ def pytest_rlstability_reports(config: pytest.Config) -> Sequence[Report] | None
     """Open reports: objects that handle every event of the run (``pytest_rlstability.model.events``).
 
     Called once, before collection, in the process that shows results (with xdist: the controller), if the switch is on.
-    Return those that were asked for. Their options are added by ``pytest_addoption``, as in any plugin::
-
-        class Failures:
-            trouble = ""
-
-            def __init__(self):
-                self._failed = []
-
-            def handle(self, event):
-                match event:
-                    case Finished(outcome=Outcome.FAILED):
-                        self._failed.append(event.test)
-
-            def close(self): ...
-
-            def lines(self):
-                return [f"{len(self._failed)} failed"]
-
-
-        def pytest_rlstability_reports(config):
-            return [Failures()]
+    Return those that were asked for. Their options are added by ``pytest_addoption``, as in any plugin.
     """
