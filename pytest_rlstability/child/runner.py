@@ -20,6 +20,7 @@ from pytest_rlstability.child import crash_handlers, dead_workers
 from pytest_rlstability.child.alarms import report_alarms
 from pytest_rlstability.child.coverage import save_coverage
 from pytest_rlstability.child.exit_checks import check_exit, drop_references
+from pytest_rlstability.child.memory import TestMemory
 from pytest_rlstability.child.output import Output, output_paths
 from pytest_rlstability.child.report_sender import ReportSender, remove_other_reporters
 from pytest_rlstability.child.resources import ResourceSnapshot
@@ -45,7 +46,6 @@ from pytest_rlstability.model.messages import (
     ThreadStarted,
 )
 from pytest_rlstability.model.progress_counters import ProcessCounters, ProgressCounters
-from pytest_rlstability.osinfo.linux import status
 from pytest_rlstability.osinfo.message_socket import Endpoint, MessageSocket, connect
 
 FindTest = Callable[[int | str], pytest.Item]
@@ -101,6 +101,7 @@ class TestRunner:
         self._output = Output(session.config)
         self._reports = ReportSender(session.config, directory)
         self._junit = JunitLog(session.config)
+        self._memory = TestMemory()
         become_test_process(session.config)
         remove_other_reporters(session)
         session.config.pluginmanager.register(self._reports, "rlstability-report-sender")
@@ -138,8 +139,9 @@ class TestRunner:
                     stays = self._run(item, find, message)
                     if getpid() != own_pid:
                         _exit(0)  # a copy of the process that the test forked and let run on
-                    continues = stays and self._reports.all_passed
-                    self._send_done(continues)
+                    peak, over_the_cap = self._memory.end()
+                    continues = stays and self._reports.all_passed and not over_the_cap
+                    self._send_done(continues, peak)
                     if stays:
                         before.note_owner(item.nodeid)
                     else:
@@ -159,7 +161,7 @@ class TestRunner:
         next_item = None if order.next_test is None else find(order.next_test)
         self._counters.clear()
         self._reports.all_passed = True
-        limit_memory(order.memory)
+        self._memory.begin(order.memory)
         self._seeds.apply(order.seed)
         if order.repeated:
             use_seed(item.config, order.seed)
@@ -203,10 +205,10 @@ class TestRunner:
 
     # messages
 
-    def _send_done(self, continues: bool) -> None:
+    def _send_done(self, continues: bool, peak: int) -> None:
         flush_output()  # with -s it goes to the terminal, where it belongs before the test's result
         session = self._session
-        self._connection.send(TestDone(self._counters.laps, continues, session.shouldstop, session.shouldfail))
+        self._connection.send(TestDone(self._counters.laps, continues, peak, session.shouldstop, session.shouldfail))
 
     def _send_junit(self) -> None:
         """Send what the test wrote to pytest's JUnit log, of which this process has a copy."""
@@ -247,16 +249,3 @@ def disable_reruns(config: pytest.Config) -> None:
     for name in ("rerunfailures", "flaky"):
         if config.pluginmanager.has_plugin(name):
             config.pluginmanager.unregister(name=name)
-
-
-def limit_memory(size: int | None) -> None:
-    """Cap what this process may allocate on top of what it has; pytest's process watches the whole tree as well."""
-    if size is None:
-        return
-    try:
-        import resource
-
-        if (own := status("self")) is not None:
-            resource.setrlimit(resource.RLIMIT_DATA, (own.size(b"VmData") + size, resource.RLIM_INFINITY))
-    except (ImportError, OSError, ValueError):
-        return

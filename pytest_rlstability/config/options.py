@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 import pytest
 
 from pytest_rlstability.config.markers import BACKENDS, GROUPS
-from pytest_rlstability.model.units import DURATION_FORM, parse_duration
+from pytest_rlstability.model.units import DURATION_FORM, SIZE_FORM, parse_duration, parse_size
 
 OPTION_GROUP = "rl-stability"
 FLAKY = ("auto", "serial", "once")
@@ -30,6 +30,9 @@ class Settings:
     backend: str
     backend_given: bool
     group: str
+    limit: float
+    memory: int
+    """0: no cap."""
     stall_after: float
     leak_budget: float
     blame_budget: float
@@ -68,6 +71,13 @@ def add_options(parser: pytest.Parser) -> None:
             "have their own",
             "auto",
         ),
+        (
+            "limit",
+            "30min",
+            "end a test that has no timeout, soak or leak budget of its own after this; 0: never",
+            "30min",
+        ),
+        ("memory", "2GiB", "memory cap of every isolated test; 0: none", "0"),
         ("stall-after", "60s", "fail an isolated test after this long without progress; 0: never", "60s"),
         ("leak-budget", "30s", "wall time one leak check may take before it answers 'undecided'", "30s"),
         (
@@ -108,6 +118,8 @@ def read_settings(config: pytest.Config) -> Settings:
         backend=backend,
         backend_given=bool(remark) or config.getoption("rl_backend") is not None,
         group=reader.read("group", _choice(*GROUPS)),
+        limit=reader.read("limit", parse_duration, f"{DURATION_FORM}, or 0"),
+        memory=reader.read("memory", parse_size, f"{SIZE_FORM}, or 0"),
         stall_after=reader.read("stall-after", parse_duration, f"{DURATION_FORM}, or 0"),
         leak_budget=reader.read("leak-budget", _positive(parse_duration), DURATION_FORM),
         blame_budget=reader.read("blame-budget", parse_duration, f"{DURATION_FORM}, or 0"),

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 import pytest
 
+from pytest_rlstability.compat.plugins import timeout_settings
 from pytest_rlstability.config.markers import Flaky, Isolated, NoStall, Soak, is_marked, read_marker
 from pytest_rlstability.config.options import Settings
 from pytest_rlstability.config.soak import soak_of
@@ -23,6 +24,8 @@ class Plan:
     environment: tuple[tuple[str, str], ...]
     exit_check: bool
     stall_after: float
+    limit: float
+    """Seconds after which the test is ended, however busy it is; 0: never."""
     soak: Soak | None
     flaky: Flaky | None
 
@@ -38,10 +41,11 @@ def plan_for(item: pytest.Item, settings: Settings) -> Plan:
         isolate=settings.enabled and (settings.scope == "all" or marked),
         backend=_backend(isolated, settings),
         group=None if flaky else _group(item, isolated, settings, marked),
-        memory=isolated.memory,
+        memory=isolated.memory or settings.memory or None,
         environment=isolated.env,
         exit_check=isolated.exit_check,
         stall_after=settings.stall_after if stall is None else stall.after,
+        limit=_limit(item, settings),
         soak=soak_of(item, settings),
         flaky=flaky,
     )
@@ -64,3 +68,12 @@ def _group(item: pytest.Item, isolated: Isolated, settings: Settings, marked: bo
         return unit
     node = item.getparent(pytest.Class if unit == "class" else pytest.Module)
     return None if node is None else f"{unit} {node.nodeid} {isolated.backend} {isolated.env} {isolated.memory}"
+
+
+def _limit(item: pytest.Item, settings: Settings) -> float:
+    """``--rl-limit``, for a test that has no timeout and no duration of its own. A leak check has its budget on top."""
+    timeout = timeout_settings(item)
+    if soak_of(item, settings) is not None or (timeout is not None and timeout.timeout):
+        return 0.0
+    checks_leaks = read_marker(item, "rl_no_leak") is not None
+    return settings.limit + (settings.leak_budget if settings.limit and checks_leaks else 0.0)

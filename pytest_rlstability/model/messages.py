@@ -265,14 +265,15 @@ class InternalError:
 class TestDone:
     """The test is over, tear-down included.
 
-    *continues*: the process starts the queued test by itself. *should_stop* and *should_fail* are what the test set
-    on pytest's session.
+    *continues*: the process starts the queued test by itself. *peak*: the most bytes it used.
+    *should_stop* and *should_fail* are what the test set on pytest's session.
     """
 
     __test__ = False
 
     laps: int
     continues: bool
+    peak: int = 0
     should_stop: bool | str = False
     should_fail: bool | str = False
 

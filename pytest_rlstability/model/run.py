@@ -180,5 +180,11 @@ class Run:
         return self.ending.exit is None or (self.seen.clean_exit and self.ending.exit.status == 0)
 
     @property
+    def peak_memory(self) -> int:
+        """The most bytes that the test used; of a process that died, the most that it ever used. 0: unknown."""
+        measured = 0 if self.seen.done is None else self.seen.done.peak
+        return measured or (0 if self.ending.exit is None else self.ending.exit.peak)
+
+    @property
     def seconds(self) -> float:
         return self.ending.time - self.seen.started

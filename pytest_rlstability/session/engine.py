@@ -106,6 +106,8 @@ class Engine:
             elif verdict is not None and run.ending.exit is not None and run.spec.stays:
                 blame = self._find_culprit(active, active.item, verdict)
                 verdict = verdict.with_note(blame.text)
+            elif verdict is not None:
+                self._scheduler.drop_all()  # the process may still hold what was too much for it
             reports = replay(item, run, verdict, self._settings, self._command(blame))
             self._report(item, reports, finished(run, reports))
             if blame is not None and verdict is not None and blame.culprit not in (None, item):
@@ -217,7 +219,7 @@ class Engine:
         values = {
             "run_passed": float(trial.outcome == "passed"),
             "run_seconds": run.seconds,
-            "peak_memory": float(run.ending.exit.peak if run.ending.exit else 0),
+            "peak_memory": float(run.peak_memory),
         }
         self._bus.emit(Sample(test=run.spec.nodeid, lap=trial.number, seed=run.spec.seed, values=values))
 

@@ -193,7 +193,7 @@ def finished(run: Run, reports: list[pytest.TestReport]) -> Finished:
         seed=run.spec.seed,
         laps=run.seen.lap,
         soak=run.seen.soak,
-        peak_memory=run.ending.exit.peak if run.ending.exit else 0,
+        peak_memory=run.peak_memory,
         leftovers=run.ending.exit.strays if run.ending.exit else (),
         stages=(*run.seen.stages_done, *run.seen.stages_open),
         reason=_reason(reports),

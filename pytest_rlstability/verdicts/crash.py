@@ -32,9 +32,7 @@ def judge_crash(run: Run) -> Verdict | None:
     failed = next((report for report in run.seen.reports if report["outcome"] == "failed"), None)
     if failed is not None and run.seen.dead_workers:
         return _worker_died(run, failed)
-    if failed is not None and run.spec.memory_limit is not None and "MemoryError" in _failure_text(failed):
-        return _over_the_cap(run, failed)
-    return None
+    return _over_the_cap(run, failed)
 
 
 def _process_died(run: Run) -> Verdict:
@@ -99,23 +97,32 @@ def _worker_died(run: Run, failed: Json) -> Verdict:
     )
 
 
-def _over_the_cap(run: Run, failed: Json) -> Verdict:
-    place = _crash_of(failed)
+def _over_the_cap(run: Run, failed: Json | None) -> Verdict | None:
+    """CRASH when the test used more memory than it may, or the cap made it fail."""
+    limit = run.spec.memory_limit
+    if limit is None:
+        return None
+    stopped = failed is not None and "MemoryError" in _failure_text(failed)
+    if not stopped and run.peak_memory <= limit:
+        return None
+    phase = failed["when"] if failed is not None else "call"
+    used = "" if stopped else f" ({format_size(run.peak_memory)} used)"
+    place = _crash_of(failed) if failed is not None else None
     return Verdict(
         Word.CRASH,
-        f"out of memory {PHASE_WORDS[failed['when']]}: the limit is {format_size(run.spec.memory_limit or 0)}",
+        f"out of memory {PHASE_WORDS[phase]}: the limit is {format_size(limit)}{used}",
         sections=present(
             ("Stages", stages_text(run)),
             ("Memory", run.seen.memory.text()),
-            ("The test failed with", _failure_text(failed)),
+            ("The test failed with", "" if failed is None else _failure_text(failed)),
             ("Process", process_text(run)),
         ),
         facts={
             "class": CrashClass.MEMORY,
             "signal": "MemoryError",
-            "signature": signature("out of memory", run.seen.phase, ()),
+            "signature": signature("out of memory", phase, ()),
             **shared_facts(run),
-            "phase": failed["when"],
+            "phase": phase,
         },
         location=Location(place["path"], place["lineno"]) if place else None,
     )
@@ -220,8 +227,8 @@ def _workers_text(run: Run) -> str:
 
 def process_text(run: Run) -> str:
     parts = [f"pid {run.seen.pid}", f"backend {run.spec.backend}", f"seed {run.spec.seed}"]
-    if run.ending.exit is not None and run.ending.exit.peak:
-        parts.append(f"peak memory {format_size(run.ending.exit.peak)}")
+    if run.peak_memory:
+        parts.append(f"peak memory {format_size(run.peak_memory)}")
     return ", ".join(parts)
 
 

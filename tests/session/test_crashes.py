@@ -246,17 +246,68 @@ def test_memory_over_the_cap_is_named(run_pytest):
         def test_modest():
             assert len(bytearray(20 << 20)) == 20 << 20
 
+        @pytest.mark.rl_isolated(memory="100MiB")
+        def test_hog_for_a_moment():
+            b"x" * (90 << 20) + b"y" * (90 << 20)
+
+        @pytest.mark.rl_isolated(memory="100MiB")
+        def test_child_hog_for_a_moment():
+            subprocess.run([sys.executable, "-c", "b'x' * (130 << 20)"])
+
+        @pytest.mark.rl_isolated(memory="100MiB")
+        def test_modest_child():
+            subprocess.run([sys.executable, "-c", "b'x' * (20 << 20)"])
+
         def test_no_cap():
             assert sum(bytearray(200 << 20)) == 0
         """
     )
-    assert outcome.tests == {
-        "test_python_hog": "failed", "test_child_hog": "failed", "test_modest": "passed", "test_no_cap": "passed",
-    }  # fmt: skip
-    for name in ("test_python_hog", "test_child_hog"):
+    hogs = ("test_python_hog", "test_child_hog", "test_hog_for_a_moment", "test_child_hog_for_a_moment")
+    assert {name for name, result in outcome.tests.items() if result == "failed"} == {*hogs}
+    for name in hogs:
         assert outcome.messages[name].startswith("CRASH: "), outcome.messages
         assert "memory" in outcome.messages[name]
         assert "100.0 MiB" in outcome.messages[name]
+
+
+def test_the_cap_and_the_limit_of_every_test(run_pytest):
+    outcome = run_pytest(
+        """
+        import time
+        import pytest
+
+        def test_small():
+            bytearray(10 << 20)
+
+        def test_hog():
+            kept = []
+            while True:
+                kept.append(b"x" * (1 << 20))
+
+        def test_small_again():
+            bytearray(10 << 20)
+
+        @pytest.mark.rl_isolated(memory="500MiB")
+        def test_own_cap():
+            b"x" * (200 << 20)
+
+        def test_computes():
+            while True:
+                pass
+
+        @pytest.mark.timeout(60)
+        def test_own_timeout():
+            time.sleep(3)
+        """,
+        "--rl-memory=150MiB",
+        "--rl-limit=2s",
+        "--rl-group=auto",
+    )
+    assert {name for name, result in outcome.tests.items() if result == "failed"} == {"test_hog", "test_computes"}
+    assert outcome.messages["test_hog"].startswith("CRASH: ")
+    assert "150.0 MiB" in outcome.messages["test_hog"]
+    assert "STALL: slow, over its limit (--rl-limit) of 2 s" in outcome.messages["test_computes"]
+    assert "It fails the same way alone." in outcome.text
 
 
 def test_a_dead_worker_is_named_only_when_the_test_fails(run_pytest):

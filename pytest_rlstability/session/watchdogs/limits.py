@@ -18,12 +18,15 @@ from pytest_rlstability.session.watchdogs.stall import evidence
 
 
 class HardLimit:
-    """pytest-timeout's limit, enforced from outside: it also ends a test that holds the GIL in native code.
+    """A time limit enforced from outside: it also ends a test that holds the GIL in native code.
 
     Where pytest-timeout itself can act, it gets *grace* seconds to do so first: its failure shows a line.
     """
 
-    def __init__(self, limit: float, grace: float, directory: Path, *, call_only: bool) -> None:
+    def __init__(
+        self, name: str, limit: float, directory: Path, grace: float = 0.0, *, call_only: bool = False
+    ) -> None:
+        self._name = name
         self._limit = limit
         self._directory = directory
         self._grace = grace
@@ -48,7 +51,7 @@ class HardLimit:
             facts = evidence(process, tree, self._directory, active=active)
             return {**facts, "class": StallClass.SLOW} if active else facts
 
-        return Killed("timeout", f"over its timeout of {format_duration(self._limit)}", self._limit, gather)
+        return Killed("timeout", f"over its {self._name} of {format_duration(self._limit)}", self._limit, gather)
 
 
 class HeldCrash:

@@ -7,16 +7,18 @@ import pytest
 from pytest_rlstability.config.options import settings_of
 from pytest_rlstability.model.events import Slow
 from pytest_rlstability.session.watchdogs import KillCondition, Observer, WatchContext
-from pytest_rlstability.session.watchdogs.limits import HeldCrash, MemoryCap
+from pytest_rlstability.session.watchdogs.limits import HardLimit, HeldCrash, MemoryCap
 from pytest_rlstability.session.watchdogs.soak_progress import SoakPulse
 from pytest_rlstability.session.watchdogs.stall import StallWatch
 from pytest_rlstability.session.watchdogs.timeouts import outside_limits, uses_alarm
 
 
 def shipped_kill_conditions(item: pytest.Item, context: WatchContext) -> list[KillCondition]:
-    """Its timeout, its stall limit and its memory cap."""
+    """Its timeout, or the limit of every test; its stall limit and its memory cap."""
     plan = context.plan
     conditions = outside_limits(item, context.directory)
+    if plan.limit > 0:
+        conditions.append(HardLimit("limit (--rl-limit)", plan.limit, context.directory))
     if plan.stall_after > 0:
         conditions.append(
             StallWatch(

@@ -26,7 +26,7 @@ def outside_limits(item: pytest.Item, directory: Path) -> list[KillCondition]:
     # which is better done from here.
     grace = _GRACE if settings.method == "signal" else 0.0
     limit = settings.timeout + _soak_time(item)
-    return [HardLimit(limit, grace, directory, call_only=settings.func_only)]
+    return [HardLimit("timeout", limit, directory, grace, call_only=settings.func_only)]
 
 
 def _soak_time(item: pytest.Item) -> float:
