@@ -15,8 +15,6 @@ from pytest_rlstability.model.units import counted
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("logs", type=Path, nargs="+", metavar="RUN.jsonl", help="what pytest --rl-jsonl wrote")
     parser.add_argument("-o", "--output", type=Path, required=True, metavar="OUT.html", help="the page to write")
-    text = "an earlier run's log to compare with (may be repeated)"
-    parser.add_argument("--baseline", type=Path, action="append", default=[], metavar="OTHER.jsonl", help=text)
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -26,14 +24,14 @@ def run(arguments: argparse.Namespace) -> int:
     if not has_charts():
         return _fail(f"rlstability report needs plotly for its charts: {INSTALL_LINE}")
     try:
-        runs, baseline = read_runs(arguments.logs), read_runs(arguments.baseline)
+        runs = read_runs(arguments.logs)
     except UnreadableLogError as error:
         return _fail(str(error))
     try:
-        write_page(arguments.output, runs, baseline)
+        write_page(arguments.output, runs)
     except OSError as error:
         return _fail(f"cannot write {arguments.output}: {error.strerror or error}")
-    for damaged in (run for run in runs + baseline if run.damaged):
+    for damaged in (run for run in runs if run.damaged):
         print(f"{damaged.source}: {counted(damaged.damaged, 'damaged line')} left out", file=sys.stderr)
     tests = counted(sum(len(run.tests) for run in runs), "test")
     print(f"report written to {arguments.output} ({tests})")

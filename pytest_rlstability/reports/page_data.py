@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from statistics import median
 
 from pytest_rlstability.leaks.signals.facts import SignalFacts, signal_facts
 from pytest_rlstability.model.events import Finished, Judged, Session, Started
-from pytest_rlstability.model.growth import mean_rate
 from pytest_rlstability.model.messages import Json
-from pytest_rlstability.model.series import LAP_TIME, PeakTable
+from pytest_rlstability.model.series import LAP_TIME
 from pytest_rlstability.model.units import format_duration
 from pytest_rlstability.reports.log_reader import Attempt, RunRecord, TestRecord
 from pytest_rlstability.reports.page_statuses import STATUSES, UNFINISHED, Status, status_of, statuses_json
@@ -20,8 +19,7 @@ from pytest_rlstability.verdicts.leak import LeakState
 _ALL_TEXT = 24_000_000
 _MOST_TEXT, _LEAST_TEXT = 60_000, 2_000
 _ALL_POINTS = 1_200_000
-_LEAST_ROWS, _BASELINE_ROWS = 32, 256
-_WORTH_SHOWING, _CHANGES = math.log(1.1), 12
+_LEAST_ROWS = 32
 _MADE_HERE = {
     LAP_TIME: ("lap time", "seconds"),
     "run_seconds": ("run time", "seconds"),
@@ -30,15 +28,14 @@ _MADE_HERE = {
 }
 
 
-def page_data(runs: Sequence[RunRecord], baseline: Sequence[RunRecord] = ()) -> Json:
-    """Everything on the page: runs, tests worst first, and the comparison with *baseline*."""
+def page_data(runs: Sequence[RunRecord]) -> Json:
+    """Everything on the page: the runs, and their tests, worst first."""
     tests = [(number, test) for number, run in enumerate(runs) for test in run.tests.values()]
     origins = list(dict.fromkeys((test.host, test.worker) for _, test in tests))
     builder = _Builder(runs, origins, _text_per_test([test for _, test in tests]))
     _thin([test for _, test in tests])
-    before = {test.nodeid: test for run in baseline for test in run.tests.values()}
     tests.sort(key=lambda pair: STATUSES.index(status_of(pair[1].last)))
-    shown = [builder.test(number, test, before.get(test.nodeid)) for number, test in tests]
+    shown = [builder.test(number, test) for number, test in tests]
     courses = [test["course"] for test in shown if "course" in test]
     names = {name for course in courses for name in (*course["columns"], *course["still"])}
     described = {name: facts for run in runs if run.session for name, facts in run.session.signals.items()}
@@ -49,7 +46,6 @@ def page_data(runs: Sequence[RunRecord], baseline: Sequence[RunRecord] = ()) -> 
         "origins": [{"host": host, "worker": worker} for host, worker in origins],
         "signals": {name: _described(name, signals.get(name)) for name in sorted(names)},
         "tests": shown,
-        "baseline": _comparison(shown, baseline, before) if baseline else None,
     }
 
 
@@ -61,13 +57,12 @@ class _Builder:
         self._origins = {origin: number for number, origin in enumerate(origins)}
         self._text = text
 
-    def test(self, number: int, test: TestRecord, before: TestRecord | None) -> Json:
+    def test(self, number: int, test: TestRecord) -> Json:
         attempt, status = test.last, status_of(test.last)
         optional = {
             "headline": self._headline(attempt, status, self._runs[number]),
             "detail": self._detail(test),
             "course": _course(attempt) if attempt.course.samples else None,
-            "before": _before(before, attempt) if before is not None else None,
         }
         return {
             "id": readable(test.nodeid, 2_000),
@@ -148,11 +143,9 @@ def _run(run: RunRecord) -> Json:
 # charts
 
 
-def _course(attempt: Attempt, rows: int | None = None) -> Json:
+def _course(attempt: Attempt) -> Json:
     """The samples as columns; a signal that never moved is a single number."""
     course = attempt.course
-    if rows is not None:
-        course.shrink(rows)
     columns, still = {}, {}
     for name in course.names:
         if name == LAP_TIME and "run_seconds" in course.names:
@@ -228,65 +221,6 @@ def _described(name: str, signal: SignalFacts | None) -> Json:
         return {"title": readable(signal.title, 200), "unit": signal.unit}
     title, unit = _MADE_HERE.get(name, (readable(name, 200), "count"))
     return {"title": title, "unit": unit}
-
-
-# the baseline
-
-
-def _before(test: TestRecord, now: Attempt) -> Json:
-    """The same test in the baseline."""
-    attempt = test.last
-    shown: Json = {
-        "status": status_of(attempt).name,
-        "duration": _duration(attempt),
-        "peak": _peak(attempt),
-        "lap_time": [_mean_lap_time(attempt.course), _mean_lap_time(now.course)],
-    }
-    if attempt.course.samples:
-        shown["course"] = _course(attempt, _BASELINE_ROWS)
-    return shown
-
-
-def _comparison(shown: Sequence[Json], baseline: Sequence[RunRecord], before: Mapping[str, TestRecord]) -> Json:
-    now = {test["id"] for test in shown}
-    then = {readable(nodeid, 2_000) for nodeid in before}
-    bad = {status.name for status in STATUSES if status.bad}
-    both = [(test["id"], test["status"] in bad, test["before"]["status"] in bad) for test in shown if "before" in test]
-    return {
-        "runs": [_run(run) for run in baseline],
-        "worse": [name for name, fails, failed in both if fails and not failed],
-        "better": [name for name, fails, failed in both if failed and not fails],
-        "new": sorted(now - then),
-        "vanished": sorted(then - now),
-        "changes": _largest_changes(shown),
-    }
-
-
-def _largest_changes(shown: Sequence[Json]) -> list[Json]:
-    """Where peak memory, time per lap or duration moved most against the baseline, for better or worse."""
-    changes: list[Json] = []
-    for test in (test for test in shown if "before" in test):
-        before = test["before"]
-        lap_then, lap_now = before["lap_time"]
-        for what, unit, now, then in (
-            ("peak memory", "bytes", test["peak"], before["peak"]),
-            ("time per lap", "seconds", lap_now, lap_then),
-            ("duration", "seconds", _long(test["duration"]), _long(before["duration"])),
-        ):
-            if now and then and abs(math.log(now / then)) >= _WORTH_SHOWING:
-                changes.append({"id": test["id"], "what": what, "unit": unit, "now": now, "then": then})
-    changes.sort(key=lambda change: -abs(math.log(change["now"] / change["then"])))
-    return changes[:_CHANGES]
-
-
-def _long(seconds: float | None) -> float | None:
-    """A duration of at least a second. A shorter one depends on how busy the machine was."""
-    return seconds if seconds and seconds >= 1.0 else None
-
-
-def _mean_lap_time(course: PeakTable) -> float | None:
-    mean = mean_rate(course.laps, course.seconds)
-    return mean if mean > 0 else None
 
 
 # numbers and texts of any log

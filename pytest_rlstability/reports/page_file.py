@@ -29,10 +29,10 @@ def has_charts() -> bool:
     return importlib.util.find_spec("plotly") is not None
 
 
-def write_page(path: Path, runs: Sequence[RunRecord], baseline: Sequence[RunRecord] = ()) -> None:
-    """Write the page of *runs*, compared with *baseline* if there is one. Raises ``OSError``."""
+def write_page(path: Path, runs: Sequence[RunRecord]) -> None:
+    """Write the page of *runs*. Raises ``OSError``."""
     with replacing(path) as file:
-        file.writelines(_parts(page_data(runs, baseline)))
+        file.writelines(_parts(page_data(runs)))
 
 
 def _parts(data: Json) -> Iterator[str]:

@@ -29,11 +29,10 @@ def browser():
 
 @pytest.fixture(scope="module")
 def page(tmp_path_factory):
-    """One of everything, hostile names and a baseline included."""
+    """One of everything, hostile names included."""
     directory = tmp_path_factory.mktemp("report")
-    log, before = Log(), Log()
+    log = Log()
     log.leak("t.py::test_leaks")
-    before.leak("t.py::test_leaks", slope=300.0)
     verdict = {
         "word": "CRASH",
         "headline": f"SIGSEGV {HOSTILE}",
@@ -49,7 +48,7 @@ def page(tmp_path_factory):
     log.test("t.py::test_passes")
     log.started("t.py::test_cut_off")
     path = directory / "run.html"
-    write_page(path, read_runs([log.write(directory / "1.jsonl")]), read_runs([before.write(directory / "2.jsonl")]))
+    write_page(path, read_runs([log.write(directory / "1.jsonl")]))
     return path
 
 
@@ -80,13 +79,13 @@ def test_everything_opens_without_a_complaint_and_without_a_network(browser, pag
     assert browser.evaluate("document.querySelector('.stages .died').textContent") == "tick"
 
 
-def test_the_chart_shows_warm_up_slope_limits_and_baseline(browser, page):
+def test_the_chart_shows_warm_up_slope_and_limits(browser, page):
     browser.open(page)
     browser.evaluate(OPEN_LEAK)
     browser.wait_for(DRAWN)
     chart = "document.querySelector('.test.LEAK .chart')"
     names = browser.evaluate(f"{chart}.data.map((trace) => trace.name)")
-    assert {"resident memory", "resident memory, baseline", "malloc bytes in use: 1.0 KiB per lap"} <= set(names)
+    assert {"resident memory", "malloc bytes in use: 1.0 KiB per lap"} <= set(names)
     slope = browser.evaluate(f"{chart}.data.find((trace) => trace.name === 'file descriptors: 1 per lap').y")
     assert (slope[0], slope[-1]) == (20, 59)
     limit = browser.evaluate(f"{chart}.data.find((trace) => trace.name.includes('limit 0.5 per lap')).y")

@@ -20,11 +20,8 @@ from pytest_rlstability.reports.page_text import readable
 needs_plotly = pytest.mark.skipif(find_spec("plotly") is None, reason="pip install 'pytest-rlstability[report]'")
 
 
-def shown(tmp_path, *logs, baseline=()):
-    def write(several, name):
-        return read_runs([log.write(tmp_path / f"{name}{number}.jsonl") for number, log in enumerate(several)])
-
-    return page_data(write(logs, "run"), write(baseline, "base"))
+def shown(tmp_path, *logs):
+    return page_data(read_runs([log.write(tmp_path / f"run{number}.jsonl") for number, log in enumerate(logs)]))
 
 
 class Scripts(HTMLParser):
@@ -126,22 +123,6 @@ def test_runs_hosts_and_workers_are_told_apart(tmp_path):
     crash, passed = data["tests"]
     assert (crash["run"], data["origins"][crash["origin"]]["host"]) == (0, "here")
     assert (passed["run"], data["origins"][passed["origin"]]) == (1, {"host": "there", "worker": "gw3"})
-
-
-def test_compared_with_a_baseline(tmp_path):
-    now, then = Log(), Log()
-    for log, outcome, peak in ((now, "failed", 3e7), (then, "passed", 2e7)):
-        log.test("t.py::test_worse", outcome, peak_memory=peak)
-    now.test("t.py::test_better")
-    then.test("t.py::test_better", "failed", "STALL")
-    now.test("t.py::test_new")
-    then.test("t.py::test_gone")
-    data = shown(tmp_path, now, baseline=[then])
-    compared = data["baseline"]
-    assert (compared["worse"], compared["better"]) == (["t.py::test_worse"], ["t.py::test_better"])
-    assert (compared["new"], compared["vanished"]) == (["t.py::test_new"], ["t.py::test_gone"])
-    (change,) = compared["changes"]
-    assert (change["what"], change["now"], change["then"]) == ("peak memory", 3e7, 2e7)
 
 
 def test_earlier_attempts_are_told(tmp_path):
@@ -247,13 +228,12 @@ def test_the_command_makes_a_page_of_many_logs(tmp_path, capsys):
     there.test("t.py::test_it")
     there.lines.append('{"event": "fini')
     logs = [here.write(tmp_path / "1.jsonl"), there.write(tmp_path / "2.jsonl")]
-    assert run_command(*logs, "-o", tmp_path / "out.html", "--baseline", logs[1]) == 0
+    assert run_command(*logs, "-o", tmp_path / "out.html") == 0
     printed = capsys.readouterr()
     assert f"report written to {tmp_path / 'out.html'} (2 tests)" in printed.out
     assert "2.jsonl: 1 damaged line left out" in printed.err
     data = json.loads(Scripts((tmp_path / "out.html").read_text()).scripts["data"])
     assert len(data["runs"]) == 2
-    assert data["baseline"]["worse"] == ["t.py::test_it"]
 
 
 @needs_plotly
@@ -281,7 +261,7 @@ def test_without_plotly_both_say_what_to_install(tmp_path, capsys, monkeypatch, 
 def test_the_commands_in_the_docs_do_what_they_say(tmp_path, monkeypatch, capsys):
     text = (Path(__file__).parents[2] / "docs" / "report.md").read_text(encoding="utf-8")
     lines = [line.split()[1:] for line in text.splitlines() if line.startswith("rlstability report")]
-    assert len(lines) == 3
+    assert len(lines) == 2
     monkeypatch.chdir(tmp_path)
     for words in lines:
         for name in (word for word in words if word.endswith(".jsonl")):

@@ -67,7 +67,7 @@ const charts = (() => {
   function along(course, axis) {
     if (axis === "lap") return { values: course.lap, title: "lap" };
     const scale = scaleFor("seconds", course.seconds);
-    return { values: scale.apply(course.seconds), title: `elapsed (${scale.name})`, size: scale.size };
+    return { values: scale.apply(course.seconds), title: `elapsed (${scale.name})` };
   }
 
   function line(x, y, yaxis, name, look, more = {}) {
@@ -76,15 +76,9 @@ const charts = (() => {
 
   // How one signal is drawn: *plot* holds its axes, scale, colours, label and place in the legend.
   function signalTraces(name, plot) {
-    const { course, before, x, axis, scale, colour, label, alone, narrow } = plot;
-    const values = scale.apply(course.columns[name]), then = before?.columns[name];
+    const { course, x, scale, alone, narrow } = plot;
+    const values = scale.apply(course.columns[name]);
     const traces = (isThinned(course) ? band : plainLine)(x.values, values, plot);
-    if (then) {
-      const clock = axis === "lap" ? before.lap : before.seconds.map((second) => second / x.size);
-      const look = { color: colour, width: 1.4, dash: "dot" };
-      traces.push(line(clock, scale.apply(then), plot.yaxis, `${label}, baseline`, look,
-        { showlegend: false, opacity: 0.6 }));
-    }
     const entry = course.judged.find((judged) => judged.signal === name);
     return entry ? [...traces, ...promises(entry, plot, { showlegend: !alone && !narrow })] : traces;
   }

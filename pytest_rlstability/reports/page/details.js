@@ -131,7 +131,7 @@ const nearby = new IntersectionObserver((entries) => {
 }, { rootMargin: "300px" });
 
 function chart(test) {
-  const { course, before } = test;
+  const { course } = test;
   const place = make("div", {
     class: "chart", role: "img",
     "aria-label": `Charts of ${Object.keys(course.columns).map((name) => data.signals[name].title).join(", ")} by lap`,
@@ -140,7 +140,7 @@ function chart(test) {
   let axis = course.lap.at(-1) > course.lap[0] ? "lap" : "seconds";
   const draw = (more = {}) => {
     place.style.minHeight = "";
-    charts.draw(place, { course, before: before?.course, signals: data.signals, axis, slopeText, ...more });
+    charts.draw(place, { course, signals: data.signals, axis, slopeText, ...more });
   };
   drawn.set(place, draw);
   nearby.observe(place);
@@ -153,36 +153,9 @@ function chart(test) {
     });
     return button;
   });
-  const counted = `${numberText(course.samples)} samples${before?.course ? "; thin and dotted: the baseline" : ""}`;
+  const counted = `${numberText(course.samples)} samples`;
   return [make("div", { class: "axis", role: "group", "aria-label": "Chart axis" }, ...buttons,
     make("span", { class: "quiet" }, `${counted}. Drag to zoom, double-click to zoom out.`)), place, signalTable(test)];
-}
-
-function change(now, then) {
-  if (!now || !then) return make("td", {}, "");
-  const percent = (100 * (now - then)) / then;
-  const look = Math.abs(percent) < 10 ? "quiet" : percent > 0 ? "worse" : "better";
-  const text = `${percent > 0 ? "+" : ""}${percent.toFixed(percent < 100 ? 1 : 0)} %`;
-  return make("td", { class: `number ${look}` }, text);
-}
-
-function beforeTable(test) {
-  const { before } = test;
-  const [lapThen, lapNow] = before.lap_time;
-  const rows = [
-    ["duration", test.duration, before.duration, timeText], ["peak memory", test.peak, before.peak, sizeText],
-    ["time per lap", lapNow, lapThen, timeText],
-  ].filter(([, now, then]) => now || then);
-  for (const entry of test.course?.judged ?? []) {
-    const then = before.course?.judged.find((judged) => judged.signal === entry.signal)?.slope ?? 0;
-    const text = (slope) => slopeText(entry, slope ?? 0);
-    rows.push([`${data.signals[entry.signal].title}, growth`, entry.slope, then, text]);
-  }
-  const outcome = make("tr", {}, make("th", { scope: "row" }, "outcome"), numberCell(test.status),
-    numberCell(before.status), make("td"));
-  return tableOf(["", "now", "baseline", "change"], (column) => column, [outcome,
-    ...rows.map(([name, now, then, text]) => make("tr", {}, make("th", { scope: "row" }, name),
-      numberCell(text(now)), numberCell(text(then)), change(now, then)))]);
 }
 
 const titled = (title, ...content) => [make("h3", {}, title), ...content];
@@ -195,7 +168,6 @@ function body(test) {
     ...(detail.reproduce ? titled("Reproduce", command(detail.reproduce)) : []),
     ...(detail.stages ? titled("Stages", stages(detail.stages, isBad(test))) : []),
     ...(test.course ? titled("Charts", ...chart(test)) : []),
-    ...(test.before ? titled("Compared with the baseline", beforeTable(test)) : []),
     ...sections.flatMap(([title, text]) => titled(title || "What happened", make("pre", { tabindex: "0" }, text))),
     ...(detail.report ? titled("Failure", make("pre", { tabindex: "0" }, detail.report)) : []),
     ...(detail.leftovers ? titled("Processes left running", make("pre", {}, detail.leftovers.join("\n"))) : []),

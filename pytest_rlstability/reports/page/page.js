@@ -1,5 +1,5 @@
 "use strict";
-// The page around the tests: the list, searching and sorting, runs, the baseline, links and print.
+// The page around the tests: the list, searching and sorting, runs, links and print.
 
 const CHUNK = 100;
 const PRINTED = 60;
@@ -157,7 +157,7 @@ function buildSorting() {
     (name) => { state.reversed = state.order === name && !state.reversed; state.order = name; });
 }
 
-// runs and the baseline
+// runs
 
 function runCard(run, number, heading) {
   const facts = {
@@ -192,38 +192,6 @@ function buildRuns() {
   }
 }
 
-function testLinks(ids) {
-  return make("ul", {}, ...ids.slice(0, 200).map((id) => {
-    const link = make("a", { href: `#${encodeURIComponent(id)}` }, id);
-    return make("li", { class: "mono" }, data.tests.some((test) => test.id === id) ? link : id);
-  }), ids.length > 200 ? make("li", {}, `and ${ids.length - 200} more`) : null);
-}
-
-function changeTable(changes) {
-  const rows = changes.map(({ id, what, unit, now, then }) => make("tr", {},
-    make("td", { class: "mono" }, make("a", { href: `#${encodeURIComponent(id)}` }, id)), make("td", {}, what),
-    numberCell(amountText(now, unit)), numberCell(amountText(then, unit)), change(now, then)));
-  return tableOf(["test", "what", "now", "baseline", "change"], (column) => column > 1, rows);
-}
-
-function buildComparison() {
-  const compared = data.baseline;
-  if (!compared) return;
-  const groups = [
-    ["Fails now, did not in the baseline", compared.worse], ["Failed in the baseline, does not now", compared.better],
-    ["New", compared.new], ["Gone", compared.vanished],
-  ].filter(([, ids]) => ids.length);
-  find("comparison").append(make("h2", {}, "Compared with the baseline"),
-    ...(groups.length ? groups.map(([title, ids], number) => make("details", number < 2 ? { open: "" } : {},
-      make("summary", {}, `${title} (${ids.length.toLocaleString("en")})`), testLinks(ids)))
-      : [make("p", {}, "The same tests pass and fail.")]),
-    ...(compared.changes.length ? [make("details", { open: "" }, make("summary", {}, "Largest changes"),
-      changeTable(compared.changes))] : []),
-    make("details", {}, make("summary", {}, "The baseline"), ...compared.runs.map((run, number) =>
-      runCard(run, number, run.host || "Baseline"))));
-  find("comparison").hidden = false;
-}
-
 // starting, links, keyboard, printing, colours
 
 function followLink() {
@@ -256,7 +224,6 @@ function preparePrint() {
 buildTally();
 buildSorting();
 buildRuns();
-buildComparison();
 find("list").before(make("div", { class: "list-head", "aria-hidden": "true" },
   ...["outcome", "test", "laps", "peak memory", "duration"].map((name) => make("span", {}, name))));
 refresh();
