@@ -1,4 +1,7 @@
-"""What is private of CPython's standard library. It is used without pytest too, and cheap to import."""
+"""What is private of CPython's standard library. It is used without pytest too, and cheap to import.
+
+Seen in CPython 3.11 to 3.13.
+"""
 
 from __future__ import annotations
 
@@ -20,12 +23,7 @@ from typing import Any
 
 def drop_exit_callbacks() -> None:
     """Forget what was to be called at exit, in the copy of a process that still has to call it. Callbacks that are
-    registered from now on are called.
-
-    Touches ``atexit._clear``, ``weakref.finalize._registry`` and ``_registered_with_atexit``,
-    ``multiprocessing.process._children`` and ``multiprocessing.util._exit_function``. Seen in CPython 3.11 to 3.13.
-    Without them no test is forked.
-    """
+    registered from now on are called. Without it no test is forked."""
     atexit._clear()
     for finalizer in weakref.finalize._registry.values():  # type: ignore[attr-defined]
         finalizer.atexit = False
@@ -37,18 +35,12 @@ def drop_exit_callbacks() -> None:
 
 
 def join_threads() -> None:
-    """Wait for the threads that are not daemons, as the interpreter does at its end.
-
-    Touches ``threading._shutdown``. Seen in CPython 3.11 to 3.13. Without it no exit check runs.
-    """
+    """Wait for the threads that are not daemons, as the interpreter does at its end. Without it no exit check runs."""
     threading._shutdown()  # type: ignore[attr-defined]
 
 
 def run_exit_callbacks() -> None:
-    """Call what is to be called at exit, once.
-
-    Touches ``atexit._run_exitfuncs``. Seen in CPython 3.11 to 3.13. Without it no exit check runs.
-    """
+    """Call what is to be called at exit, once. Without it no exit check runs."""
     atexit._run_exitfuncs()
 
 
@@ -57,11 +49,7 @@ def run_exit_callbacks() -> None:
 
 def on_thread_start(call: Callable[[threading.Thread], None]) -> None:
     """Call *call* with every thread as it starts, in that thread. ``threading.current_thread`` does not know it yet. An
-    exception of *call* is dropped.
-
-    Touches ``threading.Thread._set_native_id``. Seen in CPython 3.11 to 3.13. Without it no test runs in a process of
-    its own.
-    """
+    exception of *call* is dropped. Without it no test runs in a process of its own."""
     original = threading.Thread._set_native_id  # type: ignore[attr-defined]
 
     def started(thread: threading.Thread) -> None:
@@ -75,64 +63,44 @@ def on_thread_start(call: Callable[[threading.Thread], None]) -> None:
 
 
 def running_thread(ident: int) -> threading.Thread | None:
-    """The thread with this ident. Takes no lock, unlike ``threading.enumerate``: a caller may hold it.
-
-    Touches ``threading._active``. Seen in CPython 3.11 to 3.13. Without it ``rl_locks`` does not run.
-    """
-    found: threading.Thread | None = threading._active.get(ident)  # type: ignore[attr-defined]
-    return found
+    """The thread with this ident. Takes no lock, unlike ``threading.enumerate``: a caller may hold it. Without it
+    ``rl_locks`` does not run."""
+    return threading._active.get(ident)  # type: ignore[attr-defined,no-any-return]
 
 
 def thread_target(thread: threading.Thread) -> Callable[..., object] | None:
-    """The function that *thread* was made to run, until it has ended.
-
-    Touches ``Thread._target``. Seen in CPython 3.11 to 3.13. Without it reports of leaked threads do not name it.
-    """
+    """The function that *thread* was made to run, until it has ended. Without it reports of leaked threads do not name
+    it."""
     return getattr(thread, "_target", None)
 
 
 THREAD_START = ("_bootstrap", "_bootstrap_inner")
-"""Functions of ``threading.py`` in which every thread's stack begins. Seen in CPython 3.11 to 3.13. With other names,
-stacks show one or two lines more."""
+"""Functions of ``threading.py`` in which every thread's stack begins. Without them stacks show two lines more."""
 
 
 # Locks
 
 
 def ownership(lock: Any) -> Callable[[], bool]:
-    """A function that says whether the calling thread holds *lock*, an ``RLock``.
-
-    Touches ``RLock._is_owned``, which ``Condition`` calls. Seen in CPython 3.11 to 3.13. Without it ``rl_locks``
-    does not run.
-    """
-    owned: Callable[[], bool] = lock._is_owned
-    return owned
+    """A function that says whether the calling thread holds *lock*, an ``RLock``. Without it ``rl_locks`` does not
+    run."""
+    return lock._is_owned  # type: ignore[no-any-return]
 
 
 def is_held_again(lock: Any) -> bool:
-    """Whether *lock*, an ``RLock``, is held more than once.
-
-    Reads the ``count=`` in its repr. Seen in CPython 3.11 to 3.13. With another repr, ``rl_locks`` notes no order
-    between an ``RLock`` and locks that are held when it is taken.
-    """
+    """Whether *lock*, an ``RLock``, is held more than once. Without this form of its repr, ``rl_locks`` notes no order
+    between an ``RLock`` and locks that are held when it is taken."""
     return "count=1 " not in repr(lock)
 
 
 def release_all(lock: Any) -> Any:
-    """Release *lock*, an ``RLock``, however often it is held; how often comes first in what is returned.
-
-    Touches ``RLock._release_save``, which ``Condition.wait`` calls. Seen in CPython 3.11 to 3.13. Without it no wait
-    for a ``Condition`` with an ``RLock`` works under ``rl_locks``.
-    """
+    """Release *lock*, an ``RLock``, however often it is held; how often comes first in what is returned. Without it no
+    wait for a ``Condition`` with an ``RLock`` works under ``rl_locks``."""
     return lock._release_save()
 
 
 def free_after_fork(lock: Any) -> None:
-    """Make *lock* free in a forked process, whoever held it in the parent.
-
-    Touches ``_at_fork_reinit`` of locks, which the standard library calls. Seen in CPython 3.11 to 3.13. Without it a
-    fork under ``rl_locks`` fails.
-    """
+    """Free *lock* in a forked process, whoever held it in the parent. Without it a fork under ``rl_locks`` fails."""
     lock._at_fork_reinit()
 
 
@@ -140,8 +108,7 @@ class BlockingCondition(threading.Condition):
     """A ``threading.Condition`` that blocks in ``block``, for subclasses to replace. Otherwise ``wait`` is as in the
     standard library. Several short waits would not do: a notification between two of them would be missed.
 
-    Touches ``Condition._is_owned``, ``_waiters``, ``_release_save`` and ``_acquire_restore``. Seen in CPython 3.11 to
-    3.13. Without them no wait for a ``Condition`` works under ``rl_locks``.
+    Without its private parts no wait for a ``Condition`` works under ``rl_locks``.
     """
 
     def block(self, acquire: Callable[[bool, float], bool], timeout: float) -> bool:
@@ -172,19 +139,12 @@ class BlockingCondition(threading.Condition):
 
 
 def lock_of(condition: threading.Condition) -> Any:
-    """The lock that *condition* was made with.
-
-    Touches ``Condition._lock``. Seen in CPython 3.11 to 3.13. Without it PyBoy's guard does not run.
-    """
+    """The lock that *condition* was made with. Without it PyBoy's guard does not run."""
     return condition._lock  # type: ignore[attr-defined]
 
 
 class Semaphore:
-    """The C object in *semaphore*, a lock or semaphore of ``multiprocessing``.
-
-    Touches ``SemLock._semlock`` and its ``_is_mine`` and ``_count``. Seen in CPython 3.11 to 3.13. Without them
-    ``rl_locks`` does not run.
-    """
+    """The C object in *semaphore*, a lock or semaphore of ``multiprocessing``. Without it ``rl_locks`` does not run."""
 
     def __init__(self, semaphore: Any) -> None:
         inner = semaphore._semlock
@@ -202,9 +162,7 @@ class Semaphore:
 def started_processes() -> Iterator[tuple[Any, Any]]:
     """The ``multiprocessing`` processes that this process has started and still refers to, each with its ``Popen``.
 
-    Unlike ``active_children`` it names those that have ended, and reaps none. Touches
-    ``multiprocessing.process._dangling``, ``BaseProcess._popen`` and ``_parent_pid``. Seen in CPython 3.11 to 3.13.
-    Without them no failed test is reported.
+    Unlike ``active_children`` it names those that have ended, and reaps none. Without it no failed test is reported.
     """
     module = sys.modules.get("multiprocessing.process")
     for process in () if module is None else module._dangling:
@@ -214,20 +172,14 @@ def started_processes() -> Iterator[tuple[Any, Any]]:
 
 
 def start_method(process: object) -> str | None:
-    """How *process*, of ``multiprocessing``, was started, if its class says so.
-
-    Touches ``Process._start_method``. Seen in CPython 3.11 to 3.13. Without it the default is assumed.
-    """
+    """How *process*, of ``multiprocessing``, was started, if its class says so. Without it the default is assumed."""
     return getattr(type(process), "_start_method", None)
 
 
 class OwnReadAndWrite:
     """Goes before ``multiprocessing.connection.Connection`` among a class's bases: the connection then reads by
-    ``read_some`` and writes by ``write_some``, in the place of ``os.read`` and ``os.write``.
-
-    Touches ``Connection._recv`` and ``_send``. Seen in CPython 3.11 to 3.13. Without them the guard of vector
-    environments does not run.
-    """
+    ``read_some`` and writes by ``write_some``, in the place of ``os.read`` and ``os.write``. Without it the guard of
+    vector environments does not run."""
 
     def read_some(self, handle: int, size: int) -> bytes:
         raise NotImplementedError
@@ -246,6 +198,7 @@ class OwnReadAndWrite:
 
 
 _MANAGED_DICT = 1 << 4
+"""``Py_TPFLAGS_MANAGED_DICT``."""
 _BEFORE_OBJECT = 4 * ctypes.sizeof(ctypes.c_void_p)
 """The collector's two words and the two for the dict."""
 _frames_of: Any = getattr(ctypes.pythonapi, "_PyTraceMalloc_GetTraceback", None)
@@ -257,8 +210,7 @@ if _frames_of is not None:
 def traceback_of(thing: object) -> tracemalloc.Traceback | None:
     """Where *thing* was made, also when it has a ``__dict__``, for which Python 3.11 looks in the wrong place.
 
-    Touches ``_PyTraceMalloc_GetTraceback`` of the C interface, the type flag ``Py_TPFLAGS_MANAGED_DICT`` and the words
-    before such an object. Seen in CPython 3.11. Without them a leaked object with a ``__dict__`` has no line there.
+    Without it a leaked object with a ``__dict__`` has no line there.
     """
     found = tracemalloc.get_object_traceback(thing)
     if found is None and type(thing).__flags__ & _MANAGED_DICT and _frames_of is not None:
@@ -268,11 +220,8 @@ def traceback_of(thing: object) -> tracemalloc.Traceback | None:
 
 
 def recorded_warnings() -> list[Any] | None:
-    """The list in which ``warnings.catch_warnings(record=True)`` collects now.
-
-    Touches ``warnings._showwarnmsg_impl``. Seen in CPython 3.11 to 3.13. Without it the warnings that pytest keeps of a
-    test count as its leak.
-    """
+    """The list in which ``warnings.catch_warnings(record=True)`` collects now. Without it warnings that pytest keeps of
+    a test count as its leak."""
     recorder = getattr(warnings, "_showwarnmsg_impl", None)
     holder = getattr(recorder, "__self__", None)
     return holder if isinstance(holder, list) else None
@@ -283,12 +232,10 @@ def recorded_warnings() -> list[Any] | None:
 
 def modern_name(module: str, name: str) -> tuple[str, str]:
     """What ``pickle`` takes a global of Python 2 for: ``("__builtin__", "xrange")`` is ``("builtins", "range")``.
-
-    Touches ``_compat_pickle``. Seen in CPython 3.11 to 3.13. Without it no model is audited.
-    """
+    Without it no model is audited."""
     return NAME_MAPPING.get((module, name), (IMPORT_MAPPING.get(module, module), name))
 
 
 QUEUE_PUT, QUEUE_GET = "_put", "_get"
-"""Methods of ``queue.Queue`` that add and remove an item while its lock is held. Seen in CPython 3.11 to 3.13. Without
-them PyBoy's guard does not run."""
+"""Methods of ``queue.Queue`` that add and remove an item while its lock is held. Without them PyBoy's guard does not
+run."""

@@ -1,4 +1,7 @@
-"""What is private of pytest-timeout, pytest-xdist and coverage. None of them is imported here."""
+"""What is private of pytest-timeout, pytest-xdist and coverage. None of them is imported here.
+
+Seen in pytest-timeout 2.4, pytest-xdist 3.8 and coverage 7.17.
+"""
 
 from __future__ import annotations
 
@@ -11,21 +14,14 @@ if TYPE_CHECKING:
 
 def timeout_settings(item: pytest.Item) -> Any:
     """What pytest-timeout's marker, flag and ini ask for *item*: ``timeout``, ``method``, ``func_only``; None where the
-    plugin is switched off.
-
-    Touches ``pytest_timeout._get_item_settings``. Seen in pytest-timeout 2.4. Without it no test runs in a
-    process of its own.
-    """
+    plugin is switched off. Without it no test runs in a process of its own."""
     plugin = item.config.pluginmanager.getplugin("timeout")
     return None if plugin is None else plugin._get_item_settings(item)
 
 
 def redirect_coverage(measurement: Any, file: str) -> None:
     """Have *measurement*, a ``Coverage`` that may have been forked, save to *file* and not where its parent saves.
-
-    Touches ``Coverage._data`` and its ``_basename`` and ``_suffix``. Seen in coverage 7.17. Without them the lines that
-    a forked test ran are lost.
-    """
+    Without it the lines that a forked test ran are lost."""
     measurement._data._basename, measurement._data._suffix = file, None
 
 
@@ -33,9 +29,8 @@ def receive_worker_event(node: Any, event: str, handle: Callable[[str], None]) -
     """In xdist's controller, before the worker behind *node* starts: call *handle*, in the main thread, with each text
     that ``send_worker_event`` sends in it. False where xdist is not as it was seen.
 
-    pytest-xdist has no such channel for plugins. Touches ``WorkerController.process_from_remote`` and
-    ``notify_inproc``, ``DSession.queue`` and how that names the methods it calls. Seen in pytest-xdist 3.8. Without
-    them a worker's events wait for the reports of its tests.
+    pytest-xdist has no such channel for plugins. This uses how ``DSession`` takes events from its queue, and how it
+    names the methods that it calls. Without it a worker's events wait for the reports of its tests.
     """
     session = node.config.pluginmanager.getplugin("dsession")
     take_others = getattr(node, "process_from_remote", None)
@@ -55,10 +50,7 @@ def receive_worker_event(node: Any, event: str, handle: Callable[[str], None]) -
 
 def send_worker_event(config: pytest.Config, event: str, text: str) -> bool:
     """In an xdist worker: send *text* to what ``receive_worker_event`` was given. False where that is not possible.
-
-    Touches ``WorkerInteractor.sendevent``. Seen in pytest-xdist 3.8. Without it a worker's events wait for the reports
-    of its tests.
-    """
+    Without it a worker's events wait for the reports of its tests."""
     interactor: Any = next((one for one in config.pluginmanager.get_plugins() if hasattr(one, "sendevent")), None)
     if interactor is None:
         return False

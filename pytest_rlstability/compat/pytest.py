@@ -1,4 +1,7 @@
-"""What is private of pytest and pluggy. Imported only where pytest is: see ``cpython`` for what must be cheap."""
+"""What is private of pytest and pluggy. Imported only where pytest is: see ``cpython`` for what must be cheap.
+
+Seen in pytest 8.4 to 9.2 (subtests: 9.0 to 9.2; 8.4 has none) and in pluggy 1.7.
+"""
 
 from __future__ import annotations
 
@@ -22,44 +25,30 @@ from _pytest.warnings import catch_warnings_for_item
 
 
 def prepare_config(arguments: list[str]) -> pytest.Config:
-    """The configuration of a pytest that was started with *arguments*, before its plugins are configured.
-
-    Touches ``_pytest.config._prepareconfig``. Seen in pytest 8.4 to 9.2. Without it the backend ``spawn`` does not run.
-    """
+    """The configuration of a pytest that was started with *arguments*, before its plugins are configured. Without it
+    the backend ``spawn`` does not run."""
     return _prepareconfig(arguments, None)
 
 
 def configure(config: pytest.Config) -> None:
-    """Call ``pytest_configure``, of plugins that are registered later too.
-
-    Touches ``Config._do_configure``. Seen in pytest 8.4 to 9.2. Without it the backend ``spawn`` does not run.
-    """
+    """Call ``pytest_configure``, of plugins that are registered later too. Without it ``spawn`` does not run."""
     config._do_configure()
 
 
 def run_protocol(item: pytest.Item, next_item: pytest.Item | None) -> list[pytest.TestReport]:
-    """Set *item* up, call it and tear it down as far as *next_item* allows; its reports, which are not logged.
-
-    Touches ``_pytest.runner.runtestprotocol``. Seen in pytest 8.4 to 9.2. Without it leak tests that do not lap
-    themselves do not run.
-    """
+    """Set *item* up, call it and tear it down as far as *next_item* allows; its reports, which are not logged. Without
+    it leak tests that do not lap themselves do not run."""
     return runtestprotocol(item, log=False, nextitem=next_item)
 
 
 def tear_down(session: pytest.Session, next_item: pytest.Item | None) -> None:
-    """Tear down what *next_item* does not need; with None, everything.
-
-    Touches ``SetupState.teardown_exact``. Seen in pytest 8.4 to 9.2. Without it no test's process ends cleanly.
-    """
+    """Tear down what *next_item* does not need; with None, everything. Without it no test's process ends cleanly."""
     session._setupstate.teardown_exact(next_item)
 
 
 def finalizer_lists(item: pytest.Item) -> list[list[Any]]:
     """The lists in which the fixtures and collectors that *item* uses keep what is to be called at their tear-down.
-
-    Touches ``Function._fixtureinfo``, ``FixtureDef._finalizers`` and ``SetupState.stack``. Seen in pytest 8.4 to 9.2.
-    Without them leak tests that do not lap themselves do not run.
-    """
+    Without them leak tests that do not lap themselves do not run."""
     information: Any = getattr(item, "_fixtureinfo", None)  # a unittest or doctest item of other plugins has none
     definitions = [one for several in getattr(information, "name2fixturedefs", {}).values() for one in several]
     of_collectors = [finalizers for finalizers, _ in item.session._setupstate.stack.values()]
@@ -67,29 +56,19 @@ def finalizer_lists(item: pytest.Item) -> list[list[Any]]:
 
 
 def report_sections(item: pytest.Item) -> list[tuple[str, str, str]]:
-    """The list of what *item* has written so far, as ``(phase, title, text)``; its next report shows it.
-
-    Touches ``Item._report_sections``. Seen in pytest 8.4 to 9.2. Without it leak tests that do not lap themselves do
-    not run.
-    """
+    """The list of what *item* has written so far, as ``(phase, title, text)``; its next report shows it. Without it
+    leak tests that do not lap themselves do not run."""
     return item._report_sections
 
 
 def drop_instance(item: pytest.Item) -> None:
-    """Drop the object whose method the test is.
-
-    Touches ``Function._instance``. Seen in pytest 8.4 to 9.2. Without it the exit check of a test in a class does not
-    finalize that object.
-    """
+    """Drop the object whose method the test is. Without it the exit check does not finalize that object."""
     if isinstance(item, pytest.Function):
         item.obj = item._instance = None
 
 
 def expected_failure(item: pytest.Item) -> Xfail | None:
-    """The ``xfail`` mark that applies to *item*: ``reason`` and ``raises``.
-
-    Touches ``_pytest.skipping.evaluate_xfail_marks``. Seen in pytest 8.4 to 9.2. Without it no crash is reported.
-    """
+    """The ``xfail`` mark that applies to *item*: ``reason`` and ``raises``. Without it no crash is reported."""
     return evaluate_xfail_marks(item)
 
 
@@ -97,11 +76,8 @@ def expected_failure(item: pytest.Item) -> Xfail | None:
 
 
 class GlobalCapture:
-    """What pytest captures of a whole process. Where capturing is switched off, nothing here does anything.
-
-    Touches ``_pytest.capture.CaptureManager`` and its ``_global_capturing``. Seen in pytest 8.4 to 9.2. Without it no
-    test runs in a process of its own.
-    """
+    """What pytest captures of a whole process. Where capturing is switched off, nothing here does anything. Without it
+    no test runs in a process of its own."""
 
     def __init__(self, config: pytest.Config) -> None:
         self._manager: Any = config.pluginmanager.getplugin("capturemanager")
@@ -132,10 +108,8 @@ class GlobalCapture:
 
 
 def captured_bytes(stream: object) -> io.BytesIO | None:
-    """The memory behind *stream*, if pytest has put it in the place of a real one.
-
-    Touches ``_pytest.capture.CaptureIO``. Seen in pytest 8.4 to 9.2. Without it what ``capsys`` keeps counts as a leak.
-    """
+    """The memory behind *stream*, if pytest has put it in the place of a real one. Without it what ``capsys`` keeps
+    counts as a leak."""
     buffer = getattr(stream, "buffer", None) if isinstance(stream, CaptureIO) else None
     return buffer if isinstance(buffer, io.BytesIO) else None
 
@@ -144,38 +118,26 @@ def captured_bytes(stream: object) -> io.BytesIO | None:
 
 
 def text_repr(text: str, path: str, line: int, title: str) -> ExceptionChainRepr:
-    """A report's ``longrepr`` that shows *text*, and *title* where there is room for one line.
-
-    Touches the classes of ``_pytest._code.code``. Seen in pytest 8.4 to 9.2. Without them no verdict is shown. A plain
-    string would not do: pytest takes the one line of the summary from ``reprcrash``.
-    """
+    """A report's ``longrepr`` that shows *text*, and *title* where there is room for one line. Without it no verdict
+    is shown. A plain string would not do: pytest takes the one line of the summary from ``reprcrash``."""
     entries = ReprTraceback([ReprEntryNative([text])], extraline=None, style="native")
     return ExceptionChainRepr([(entries, ReprFileLocation(path, line, title), None)])
 
 
 def remove_from_hook(hook: Any, plugin: object) -> None:
-    """Take the implementation of *plugin* out of one hook, and leave its others.
-
-    Touches pluggy's ``HookCaller._remove_plugin``. Seen in pluggy 1.7. Without it no test runs in a process of
-    its own.
-    """
+    """Take the implementation of *plugin* out of one hook, and leave its others. Without it no test runs in a process
+    of its own."""
     hook._remove_plugin(plugin)
 
 
 def recording_warnings(item: pytest.Item) -> AbstractContextManager[None]:
-    """Record the warnings of a block as those of *item*, by its filters.
-
-    Touches ``_pytest.warnings.catch_warnings_for_item``. Seen in pytest 8.4 to 9.2. Without it no exit check runs.
-    """
+    """Record the warnings of a block as those of *item*, by its filters. Without it no exit check runs."""
     return catch_warnings_for_item(item.config, item.ihook, "runtest", item)
 
 
 def late_error_warners(config: pytest.Config) -> list[Callable[[pytest.Config], None]]:
-    """Functions that warn of what threads and finalizers have raised since pytest last looked.
-
-    Touches ``_pytest.threadexception`` and ``_pytest.unraisableexception``. Seen in pytest 8.4 to 9.2. Without them no
-    exit check runs.
-    """
+    """Functions that warn of what threads and finalizers have raised since pytest last looked. Without them no exit
+    check runs."""
     warners: list[Callable[[pytest.Config], None]] = []
     if threadexception.thread_exceptions in config.stash:
         warners.append(threadexception.collect_thread_exception)
@@ -185,11 +147,8 @@ def late_error_warners(config: pytest.Config) -> list[Callable[[pytest.Config], 
 
 
 class JunitLog:
-    """The log that ``--junitxml`` writes. Without that option, nothing here does anything.
-
-    Touches ``_pytest.junitxml.xml_key`` and ``LogXML``. Seen in pytest 8.4 to 9.2. Without them no test runs in a
-    process of its own.
-    """
+    """The log that ``--junitxml`` writes; if it is not given, nothing here does anything. Without it no test runs in a
+    process of its own."""
 
     def __init__(self, config: pytest.Config) -> None:
         self._log = config.stash.get(xml_key, None)
@@ -223,11 +182,8 @@ _SUBTEST = "_subtest.context"
 
 
 def keep_subtest_arguments(data: dict[str, Any], report: Any) -> None:
-    """Have *data*, the serialized *report*, hold a subtest's arguments as they are; pytest makes text of them.
-
-    Touches the key ``_subtest.context`` of serialized reports. Seen in pytest 9.0 to 9.2; 8.4 has no subtests. Without
-    it the arguments of a subtest are shown in quotes.
-    """
+    """Have *data*, the serialized *report*, hold a subtest's arguments as they are; pytest makes text of them. Without
+    it they are shown in quotes."""
     if _SUBTEST in data:
         data[_SUBTEST]["kwargs"] = dict(report.context.kwargs)
 
@@ -238,11 +194,8 @@ def subtest_arguments(data: dict[str, Any]) -> dict[str, Any] | None:
 
 
 def restore_subtest(item: pytest.Item, report: Any, arguments: dict[str, Any]) -> None:
-    """Give *report*, of a subtest of *item*, its arguments back, and count its failure as pytest does.
-
-    Touches ``SubtestReport.context`` and ``_pytest.subtests.failed_subtests_key``. Seen in pytest 9.0 to 9.2. Without
-    the key a test does not fail with its subtests.
-    """
+    """Give *report*, of a subtest of *item*, its arguments back, and count its failure as pytest does. Without it a
+    test does not fail with its subtests."""
     from _pytest import subtests
 
     object.__setattr__(report.context, "kwargs", arguments)  # a new one would make text of them again
@@ -257,8 +210,6 @@ def restore_subtest(item: pytest.Item, report: Any, arguments: dict[str, Any]) -
 
 def base_temp(config: pytest.Config) -> Path | None:
     """The directory that ``tmp_path`` is made in, which exists from now on; None where that plugin is switched off.
-
-    Touches ``Config._tmp_path_factory``. Seen in pytest 8.4 to 9.2. Without it two processes may use one directory.
-    """
+    Without it two processes may use one directory."""
     factory: Any = getattr(config, "_tmp_path_factory", None)
     return None if factory is None else factory.getbasetemp()
