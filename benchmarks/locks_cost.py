@@ -8,7 +8,6 @@ hand are shown too: a bare ``acquire`` is one call into C, and a Python function
 from __future__ import annotations
 
 import argparse
-import multiprocessing
 import sys
 import threading
 from collections.abc import Callable
@@ -58,7 +57,6 @@ def main() -> int:
         "Lock": lambda: threading.Lock(),
         "RLock": lambda: threading.RLock(),
         "Condition": lambda: threading.Condition(),
-        "multiprocessing.Lock": lambda: multiprocessing.Lock(),
     }
     bare = {name: make() for name, make in makers.items()}
     pair: Any = (threading.Lock(), threading.Lock())
@@ -66,7 +64,7 @@ def main() -> int:
     tracked = {name: make() for name, make in makers.items()}
     tracked_pair: Any = (threading.Lock(), threading.Lock())
     cases: list[tuple[str, Callable[[Any], None], Any, Any]] = [
-        *((f"with {name}", take_with, bare[name], tracked[name]) for name in makers if "." not in name),
+        *((f"with {name}", take_with, bare[name], tracked[name]) for name in makers),
         *((f"{name}.acquire() and release()", take_by_hand, bare[name], tracked[name]) for name in makers),
         ("with one Lock inside another", take_nested, pair, tracked_pair),
     ]

@@ -143,19 +143,6 @@ def lock_of(condition: threading.Condition) -> Any:
     return condition._lock  # type: ignore[attr-defined]
 
 
-class Semaphore:
-    """The C object in *semaphore*, a lock or semaphore of ``multiprocessing``. Without it ``rl_locks`` does not run."""
-
-    def __init__(self, semaphore: Any) -> None:
-        inner = semaphore._semlock
-        self.acquire: Callable[..., bool] = inner.acquire
-        self.is_mine: Callable[[], bool] = inner._is_mine
-        """Whether the calling thread took it last."""
-        self.count: Callable[[], int] = inner._count
-        """How often this process holds it."""
-        self.largest: int = inner.maxvalue
-
-
 # Processes
 
 

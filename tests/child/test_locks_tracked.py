@@ -6,7 +6,6 @@ import _thread
 import concurrent.futures
 import copy
 import gc
-import multiprocessing
 import pickle
 import queue
 import threading
@@ -49,7 +48,6 @@ def test_names(registry: Registry) -> None:
     )
     frames = queue.Queue(3)
     go = threading.Event()
-    shared = multiprocessing.Lock()
     expected = {
         "frame_lock",
         "left",
@@ -61,10 +59,9 @@ def test_names(registry: Registry) -> None:
         "spread",
         "frames",
         "go",
-        "shared",
     }
     assert {place.name for place in registry.places.values()} == expected
-    del holder, first, second, several, typed, spread, frames, go, shared
+    del holder, first, second, several, typed, spread, frames, go
 
 
 def test_lock(registry: Registry) -> None:
@@ -236,26 +233,6 @@ def test_mutual_exclusion_and_counts(registry: Registry) -> None:
         thread.join()
     assert total == [8000]
     assert not LockWatch(registry).inversions
-
-
-def test_locks_of_multiprocessing(registry: Registry) -> None:
-    lock, again = multiprocessing.Lock(), multiprocessing.RLock()
-    with lock:
-        assert not lock.acquire(False)
-        assert not lock.acquire(timeout=0.01)
-    with again, again:
-        assert again.acquire(block=True, timeout=None)
-        again.release()
-    done = multiprocessing.Event()
-    worker = multiprocessing.get_context("fork").Process(target=_set_under, args=(lock, done))
-    worker.start()
-    assert done.wait(20)
-    worker.join()
-
-
-def _set_under(lock, done) -> None:
-    with lock:
-        done.set()
 
 
 def test_a_lock_goes_with_its_last_reference(registry: Registry) -> None:

@@ -210,22 +210,6 @@ def test_lock_of() -> None:
     assert compat.lock_of(threading.Condition(lock)) is lock
 
 
-def test_semaphore() -> None:
-    synchronize = pytest.importorskip("multiprocessing.synchronize")
-    context = multiprocessing.get_context()
-    assert compat.Semaphore(synchronize.Semaphore(3, ctx=context)).largest > 1
-    lock = synchronize.RLock(ctx=context)
-    inner = compat.Semaphore(lock)
-    assert inner.largest == 1
-    assert not inner.is_mine()
-    assert inner.acquire(False)
-    with lock:
-        assert inner.is_mine()
-        assert not elsewhere(inner.is_mine)
-        assert inner.count() == 2
-    assert inner.count() == 1
-
-
 # Processes
 
 

@@ -7,14 +7,12 @@ import dis
 import itertools
 import linecache
 import os
-from collections.abc import Iterator
-from contextlib import suppress
+from functools import lru_cache
 from types import CodeType, FrameType
 
 from pytest_rlstability.model.user_code import Origin, origin
 
 _WRAPPERS = os.path.dirname(os.path.abspath(__file__)) + os.sep
-_LONGEST_STATEMENT = 12
 
 
 def users_frame(frame: FrameType | None) -> tuple[FrameType, FrameType | None]:
@@ -36,14 +34,6 @@ def site_of(frame: FrameType) -> tuple[CodeType, int]:
     return frame.f_code, frame.f_lasti
 
 
-def line_at(code: CodeType, instruction: int) -> int:
-    """The line of the instruction at an offset, as ``frame.f_lasti`` gives it."""
-    for start, end, line in code.co_lines():
-        if start <= instruction < end and line is not None:
-            return line
-    return code.co_firstlineno
-
-
 def is_with(code: CodeType, instruction: int) -> bool:
     """Whether the instruction begins a ``with``."""
     return dis.opname[code.co_code[instruction]] == "BEFORE_WITH"
@@ -51,56 +41,39 @@ def is_with(code: CodeType, instruction: int) -> bool:
 
 def place_text(code: CodeType, instruction: int) -> str:
     """``env.py:40``"""
-    return f"{os.path.basename(code.co_filename)}:{line_at(code, instruction)}"
+    return f"{os.path.basename(code.co_filename)}:{_position(code, instruction)[0]}"
 
 
+def _position(code: CodeType, instruction: int) -> tuple[int, int | None]:
+    """Line and column of an instruction; the column is None in code that was compiled without it."""
+    line, _, column, _ = next(itertools.islice(code.co_positions(), instruction // 2, None))
+    return line or code.co_firstlineno, column
+
+
+@lru_cache(maxsize=256)
 def assigned_name(code: CodeType, instruction: int) -> str:
     """The name that the call at an instruction is assigned to; empty when there is none.
 
     ``self.frame_lock = Lock()`` gives ``frame_lock``, ``a, b = Lock(), Lock()`` each its own,
     ``locks["frame"] = Lock()`` and ``{"frame": Lock()}`` ``frame``, ``locks = [Lock() for _ in range(4)]`` ``locks``.
     """
-    line, column = line_at(code, instruction), _column(code, instruction)
-    # Upwards, because the statement may begin on an earlier line than the call.
-    for first in range(line, max(0, line - _LONGEST_STATEMENT), -1):
-        for statement in _statements(code.co_filename, first, line):
-            for call in _calls(statement, line - first + 1, column):
-                if name := _name_for(statement, call):
-                    return name
+    line, column = _position(code, instruction)
+    for statement in _simple_statements(code.co_filename):
+        if statement.lineno <= line <= (statement.end_lineno or 0):
+            for node in ast.walk(statement):
+                if isinstance(node, ast.Call) and node.lineno == line and column in (None, node.col_offset):
+                    return _name_for(statement, node)
     return ""
 
 
-def _calls(statement: ast.stmt, line: int, column: int | None) -> Iterator[ast.Call]:
-    for node in ast.walk(statement):
-        if isinstance(node, ast.Call) and node.lineno == line and column in (None, node.col_offset):
-            yield node
-
-
-def _statements(path: str, first: int, line: int) -> list[ast.stmt]:
-    """The statements from line *first* to *line*, with the later lines that complete them."""
-    text = linecache.getline(path, first)
-    indent = len(text) - len(text.lstrip())
-    block = text[indent:] + "".join(linecache.getline(path, number) for number in range(first + 1, line + 1))
-    for number in range(line + 1, line + _LONGEST_STATEMENT):
-        with suppress(SyntaxError, ValueError):
-            module = ast.parse(block)
-            if module.body:
-                _shift(module, indent)
-                return module.body
-        block += linecache.getline(path, number)
-    return []
-
-
-def _shift(module: ast.Module, indent: int) -> None:
-    """Correct the columns of the first line's nodes: its indent was cut off."""
-    for node in ast.walk(module):
-        if getattr(node, "lineno", 0) == 1:
-            node.col_offset += indent  # type: ignore[attr-defined]
-
-
-def _column(code: CodeType, instruction: int) -> int | None:
-    """The column of an instruction; None in code that was compiled without it."""
-    return next(itertools.islice(code.co_positions(), instruction // 2, None))[2]
+@lru_cache(maxsize=8)
+def _simple_statements(path: str) -> list[ast.stmt]:
+    """The statements of a file that contain no other statement; none if it is not Python."""
+    try:
+        module = ast.parse("".join(linecache.getlines(path)))
+    except (SyntaxError, ValueError):
+        return []
+    return [node for node in ast.walk(module) if isinstance(node, ast.stmt) and not hasattr(node, "body")]
 
 
 def _name_for(statement: ast.stmt, call: ast.Call) -> str:
@@ -122,14 +95,12 @@ def _name_for(statement: ast.stmt, call: ast.Call) -> str:
 
 
 def _target_name(target: ast.expr) -> str:
-    if isinstance(target, ast.Attribute):
-        return target.attr
-    if isinstance(target, ast.Name):
-        return target.id
-    if isinstance(target, ast.Subscript):
-        if isinstance(target.slice, ast.Constant):
-            return str(target.slice.value)
-        return _target_name(target.value)
-    if isinstance(target, (ast.Tuple, ast.List)):
-        return " and ".join(filter(None, map(_target_name, target.elts)))
-    return ""
+    match target:
+        case ast.Attribute(attr=name) | ast.Name(id=name) | ast.Subscript(slice=ast.Constant(value=name)):
+            return str(name)
+        case ast.Subscript(value=container):
+            return _target_name(container)
+        case ast.Tuple(elts=targets) | ast.List(elts=targets):
+            return " and ".join(filter(None, map(_target_name, targets)))
+        case _:
+            return ""

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import weakref
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
 from types import CodeType
 from typing import TYPE_CHECKING
 
@@ -34,20 +33,6 @@ class Edge:
         return f"thread {self.thread} takes {self.first}, then {self.second}"
 
 
-@dataclass(frozen=True)
-class Inversion:
-    """A cycle of orders: each thread may hold the lock that the next one waits for."""
-
-    edges: tuple[str, ...]
-
-    @property
-    def key(self) -> frozenset[str]:
-        return frozenset(self.edges)
-
-    def __str__(self) -> str:
-        return "lock order inversion, these can deadlock: " + "; ".join(self.edges)
-
-
 def is_known(held: Sequence[LockRecord], lock: LockRecord) -> bool:
     """Whether it is already noted that *lock* is taken on top of *held*: a quick answer for nearly all cases."""
     if len(held) != 1:
@@ -58,8 +43,9 @@ def is_known(held: Sequence[LockRecord], lock: LockRecord) -> bool:
 
 def note_order(
     held: Sequence[LockRecord], lock: LockRecord, site: tuple[CodeType, int], thread: str
-) -> Iterator[Inversion]:
-    """Note that *lock* was taken at *site* on top of *held*; yields the inversions that result."""
+) -> Iterator[list[Edge]]:
+    """Note that *lock* was taken at *site* on top of *held*; yields the inversions that result: cycles in which each
+    thread may hold the lock that the next one waits for."""
     serials = frozenset(other.serial for other in held)
     for other in held:
         gates = serials - {other.serial}
@@ -72,7 +58,7 @@ def note_order(
             edge.gates &= gates
         cycle = _way_back(lock, other, [edge])
         if cycle is not None:
-            yield Inversion(tuple(str(edge) for edge in cycle))
+            yield cycle
 
 
 def _way_back(lock: LockRecord, target: LockRecord, way: list[Edge]) -> list[Edge] | None:
@@ -84,7 +70,7 @@ def _way_back(lock: LockRecord, target: LockRecord, way: list[Edge]) -> list[Edg
         return None
     for edge in list(lock.followers.values()):
         following = edge.second_lock()
-        if following is None or edge in way or _gated(edge, way):
+        if following is None or edge in way or any(edge.gates & other.gates for other in way):
             continue
         if following is target:
             return [*way, edge]
@@ -92,7 +78,3 @@ def _way_back(lock: LockRecord, target: LockRecord, way: list[Edge]) -> list[Edg
         if longer is not None:
             return longer
     return None
-
-
-def _gated(edge: Edge, way: Iterable[Edge]) -> bool:
-    return any(edge.gates & other.gates for other in way)

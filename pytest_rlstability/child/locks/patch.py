@@ -1,4 +1,4 @@
-"""Replaces the locks of ``threading`` and ``multiprocessing`` by tracked ones, and restores them."""
+"""Replaces the locks of ``threading`` by tracked ones, and restores them."""
 
 from __future__ import annotations
 
@@ -32,9 +32,6 @@ def install(user: str) -> Registry:
     _replace(threading, "RLock", TrackedRLock)
     _replace(threading, "Condition", TrackedCondition)
     _replace(threading.Thread, "join", join_noting(threading.Thread.join))
-    from pytest_rlstability.child.locks import semaphores
-
-    semaphores.track(_replace)
     return registry
 
 

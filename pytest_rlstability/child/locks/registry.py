@@ -17,10 +17,10 @@ from types import CodeType, FrameType
 from typing import Any
 
 from pytest_rlstability.child.locks.names import assigned_name, is_with, place_text, site_of
-from pytest_rlstability.child.locks.order import Edge, Inversion, is_known, note_order
+from pytest_rlstability.child.locks.order import Edge, is_known, note_order
 from pytest_rlstability.child.locks.waits import Waits
 from pytest_rlstability.compat.cpython import running_thread
-from pytest_rlstability.model.messages import LockTaken, LockWait, LockWaitEnded, Message
+from pytest_rlstability.model.messages import LockTaken, LockWait, Message
 
 Site = tuple[CodeType, int]
 
@@ -65,26 +65,18 @@ class LockRecord:
     """One lock. ``owner``, ``code`` and ``at`` say who took it last and where; they mean nothing once it is free."""
 
     __slots__ = (
-        "__weakref__", "again", "at", "code", "followers", "here", "known_on", "mine", "number", "owner", "place",
-        "serial", "wrapper",
+        "__weakref__", "again", "at", "code", "followers", "known_on", "mine", "number", "owner", "place", "serial",
+        "wrapper",
     )  # fmt: skip
 
-    def __init__(
-        self,
-        place: Place,
-        mine: Callable[[], bool],
-        *,
-        again: Callable[[], bool] = bool,
-        here: Callable[[], bool] | None = None,
-    ) -> None:
-        """*mine*: does the calling thread hold it? *again*: more than once? *here*: does this process hold it?"""
+    def __init__(self, place: Place, mine: Callable[[], bool], again: Callable[[], bool] = bool) -> None:
+        """*mine*: does the calling thread hold it? *again*: more than once?"""
         self.owner: ThreadRecord | None = None
         self.code: CodeType | None = None
         self.at = 0
         self.place = place
         self.mine = mine
         self.again = again
-        self.here = here
         self.number = place.next_number()
         self.serial = next(_serials)
         self.followers: dict[int, Edge] = {}
@@ -98,11 +90,6 @@ class LockRecord:
         name = self.place.name if self.number == 1 else f"{self.place.name}#{self.number}"
         kind = "" if self.place.kind in ("Lock", "RLock") else f"{self.place.kind.lower()} "
         return f"{kind}{name}{_PARTS.get(self.place.part, '')}"
-
-    @property
-    def holder(self) -> ThreadRecord | None:
-        """Who holds the lock, if it is held; None for a thread of another process."""
-        return self.owner if self.here is None or self.here() else None
 
     @property
     def is_bound(self) -> bool:
@@ -182,7 +169,7 @@ class Registry:
 
     send: Callable[[Message], None] = _discard
     places: dict[tuple[str, str, CodeType, int], Place] = field(default_factory=dict)
-    inversions: dict[frozenset[str], Inversion] = field(default_factory=dict)
+    inversions: dict[frozenset[str], str] = field(default_factory=dict)
     threads: weakref.WeakSet[ThreadRecord] = field(default_factory=weakref.WeakSet)
 
     def clear(self) -> None:
@@ -216,8 +203,10 @@ class Registry:
         """Note in which order *lock* was taken, unless that is known; remove from *held* what is not held any more."""
         held[:] = [other for other in held if other is not lock and other.owner is me and other.mine()]
         if ordered and not is_known(held, lock) and not lock.again():
-            for inversion in note_order(held, lock, site_of(frame), me.name):
-                self.inversions.setdefault(inversion.key, inversion)
+            for cycle in note_order(held, lock, site_of(frame), me.name):
+                orders = [str(edge) for edge in cycle]
+                text = f"lock order inversion, these can deadlock: {'; '.join(orders)}"
+                self.inversions.setdefault(frozenset(orders), text)
         if is_known(held, lock):
             lock.known_on = held[0].serial
 
@@ -241,10 +230,7 @@ class Registry:
 
     def report_owner(self, lock: LockRecord) -> None:
         """Another thread took *lock*, for which others have waited long."""
-        self.send(LockTaken(lock.serial, **self._owner(lock, lock.holder)))
-
-    def report_wait_end(self, me: ThreadRecord) -> None:
-        self.send(LockWaitEnded(me.ident))
+        self.send(LockTaken(lock.serial, **self._owner(lock, lock.owner)))
 
     def _owner(self, lock: LockRecord, owner: ThreadRecord | None) -> dict[str, Any]:
         if owner is None:

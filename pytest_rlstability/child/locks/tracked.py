@@ -1,4 +1,4 @@
-"""The locks that replace those of ``threading`` and ``multiprocessing``.
+"""The locks that replace those of ``threading``.
 
 They are made for speed. ``with lock:`` looks ``__enter__`` and ``__exit__`` up on the type and finds slots there, which
 hold functions of the one lock. ``__exit__`` and ``release`` are the bare lock's own, written in C. ``__enter__`` is a
@@ -30,6 +30,7 @@ from pytest_rlstability.child.locks.registry import (
     threads,
 )
 from pytest_rlstability.compat.cpython import BlockingCondition, free_after_fork, is_held_again, ownership, release_all
+from pytest_rlstability.model.messages import LockWaitEnded
 
 _NOTICE = 0.2
 """Seconds of waiting after which the wait is reported, so that one without end is known before it blocks."""
@@ -38,7 +39,7 @@ _getframe = sys._getframe
 Acquire = Callable[[bool, float], bool]
 
 
-def make_record(kind: str, mine: Callable[[], bool], **more: Callable[[], bool]) -> LockRecord:
+def make_record(kind: str, mine: Callable[[], bool], again: Callable[[], bool] = bool) -> LockRecord:
     """A record for a new lock: its kind, and the user's line that made it.
 
     A lock inside an event or a queue gets the name and kind of that.
@@ -49,7 +50,7 @@ def make_record(kind: str, mine: Callable[[], bool], **more: Callable[[], bool])
         maker = type(called.f_locals.get("self")).__name__.removeprefix("Tracked")
         if maker != kind:
             kind, part = maker, assigned_name(called.f_code, called.f_lasti)
-    return LockRecord(registry.place(kind, part, (frame.f_code, frame.f_lasti)), mine, **more)
+    return LockRecord(registry.place(kind, part, (frame.f_code, frame.f_lasti)), mine, again)
 
 
 def wait_for(lock: LockRecord, acquire: Acquire, timeout: float, site: Site, on: ThreadRecord | None) -> bool:
@@ -75,7 +76,7 @@ def wait_for(lock: LockRecord, acquire: Acquire, timeout: float, site: Site, on:
 def _wait_long(
     me: ThreadRecord, lock: LockRecord, acquire: Acquire, timeout: float, site: Site, on: ThreadRecord | None
 ) -> bool:
-    registry.report_wait(me, lock, site, endless=timeout < 0, on=lock.holder or on)
+    registry.report_wait(me, lock, site, endless=timeout < 0, on=lock.owner or on)
     wrapper = lock.wrapper()
     if wrapper is not None:
         wrapper.announce(True)
@@ -84,13 +85,13 @@ def _wait_long(
     finally:
         if wrapper is not None:
             wrapper.announce(False)
-        registry.report_wait_end(me)
+        registry.send(LockWaitEnded(me.ident))
 
 
 def contend(lock: LockRecord, acquire: Acquire, timeout: float, frame: FrameType) -> bool:
     """Wait for a lock that another thread holds, and note this thread as its owner."""
     site = site_of(frame)
-    if not wait_for(lock, acquire, timeout, site, lock.holder):
+    if not wait_for(lock, acquire, timeout, site, lock.owner):
         return False
     me = threads.me
     taken(me, lock, frame, timeout < 0)
@@ -211,7 +212,7 @@ class TrackedRLock(_Wrapper):
 
     def __init__(self) -> None:
         inner: Any = _thread.RLock()
-        self._begin(inner, make_record("RLock", ownership(inner), again=lambda: is_held_again(inner)))
+        self._begin(inner, make_record("RLock", ownership(inner), lambda: is_held_again(inner)))
         self.release, self.__exit__ = inner.release, inner.__exit__
 
     # What threading.Condition needs of its lock

@@ -6,7 +6,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from time import perf_counter
 
-from pytest_rlstability.child.locks.order import Inversion
 from pytest_rlstability.child.locks.patch import install
 from pytest_rlstability.child.locks.registry import Place, Registry
 from pytest_rlstability.model.units import format_duration, parse_duration
@@ -49,7 +48,7 @@ class LockWatch:
     ``rl_locks.assert_max_wait("frame_lock", "5 ms")`` fails the test when a thread waited longer;
     ``rl_locks.strict()`` makes lock orders that can deadlock a failure instead of a warning;
     ``rl_locks.report()`` gives a ``LockReport`` per line that made locks, ``print(rl_locks)`` all of them as text;
-    ``rl_locks.inversions`` are the lock orders that can deadlock, each readable with ``str()``.
+    ``rl_locks.inversions`` are the lock orders that can deadlock, each as text.
     """
 
     def __init__(self, registry: Registry) -> None:
@@ -62,11 +61,11 @@ class LockWatch:
         self.is_strict = True
 
     @property
-    def inversions(self) -> list[Inversion]:
+    def inversions(self) -> list[str]:
         """The cycles in the order in which locks were taken."""
         return list(self._registry.inversions.values())
 
-    def take_inversions(self) -> list[Inversion]:
+    def take_inversions(self) -> list[str]:
         """The inversions since the last call."""
         found = self.inversions[self._taken :]
         self._taken += len(found)

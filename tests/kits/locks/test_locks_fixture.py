@@ -40,7 +40,7 @@ ENV = """
 """
 
 HANGS = """
-    import multiprocessing, queue, threading, time
+    import queue, threading, time
     import env
     import pytest
 
@@ -69,11 +69,6 @@ HANGS = """
         frames = queue.Queue()
         frames.get()
 
-    def test_multiprocessing(rl_locks):
-        shared_lock = multiprocessing.Lock()
-        shared_lock.acquire()
-        shared_lock.acquire()
-
     @pytest.mark.rl_isolated(backend="spawn")
     def test_imported_before_the_fixture(rl_locks):
         with env.early_lock:
@@ -98,8 +93,7 @@ CYCLES = {
         "thread worker waits for lock (test_it.py:20), held by thread MainThread (test_it.py:23)",
     ],
     "test_queue": ["Waits for locks:", "thread MainThread waits for queue frames for an item (test_it.py:29)"],
-    "test_multiprocessing": ["waits for shared_lock (test_it.py:34), which it holds itself (test_it.py:33)"],
-    "test_imported_before_the_fixture": ["waits for early_lock (test_it.py:39), which it holds itself (test_it.py:38)"],
+    "test_imported_before_the_fixture": ["waits for early_lock (test_it.py:34), which it holds itself (test_it.py:33)"],
 }  # fmt: skip
 
 
