@@ -1,1 +1,1 @@
-"""Everything that can grow, one file each."""
+"""Everything that can grow."""

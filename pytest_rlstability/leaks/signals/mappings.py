@@ -1,8 +1,6 @@
-"""Anonymous memory that native code or ``mmap`` has mapped without malloc."""
+"""What native code or ``mmap`` has mapped: memory without malloc, and files on disk."""
 
 from __future__ import annotations
-
-from collections.abc import Iterator
 
 from pytest_rlstability.leaks.signals.protocol import Signal
 from pytest_rlstability.osinfo.linux import PAGE, AddressSpace, mappings
@@ -15,26 +13,17 @@ _MEMORY = (b"/dev/zero", b"/memfd:", b"/dev/shm", b"/SYSV")
 """Paths of mappings that have no file on disk."""
 
 
-def _is_file(one: MappedRegion) -> bool:
-    return one.inode != b"0" and not one.path.startswith(_MEMORY)
+class MappedFiles(Signal):
+    """Mappings of files on disk, which need no open descriptor and no Python object.
 
+    The maps are read only when the size of the address space has changed. Otherwise a look takes 2 microseconds. The
+    ceiling is far below the 65530 mappings that Linux allows a process.
+    """
 
-def of_files() -> Iterator[MappedRegion]:
-    """The mappings of files on disk."""
-    return filter(_is_file, mappings())
-
-
-def beyond_malloc() -> Iterator[tuple[MappedRegion, int]]:
-    """The mappings without a file on disk that malloc did not make, and their sizes."""
-    for one in mappings():
-        if not _is_file(one) and not one.path.startswith(_NOT_MAPPED):
-            start, end = one.bounds
-            if start % _ARENA or end - start > _ARENA:
-                yield one, end - start
-
-
-class MapsSignal(Signal):
-    """Reads the maps only when the size of the address space has changed. Otherwise a look takes 2 microseconds."""
+    name = "mapped_files"
+    title = "mappings of files"
+    smallest = 32.0
+    ceiling = 4096.0
 
     def __init__(self) -> None:
         self._space = AddressSpace()
@@ -44,18 +33,25 @@ class MapsSignal(Signal):
     def read(self) -> float:
         pages = self._space.pages()
         if pages != self._pages:
-            self._pages, self._value = pages, self.measure()
+            self._pages, self._value = pages, self._measure(self._regions())
         return self._value
 
-    def measure(self) -> float:
-        """The signal's value, from the maps as they are now."""
-        raise NotImplementedError
+    def inventory(self) -> dict[str, str]:
+        return {one.span.decode(): _describe(one) for one in self._regions()}
 
     def close(self) -> None:
         self._space.close()
 
+    def _regions(self) -> list[MappedRegion]:
+        return list(filter(_is_file, mappings()))
 
-class AnonymousMappings(MapsSignal):
+    def _measure(self, regions: list[MappedRegion]) -> float:
+        return len(regions)
+
+
+class AnonymousMappings(MappedFiles):
+    """Memory without a file on disk that malloc did not map."""
+
     name = "mappings"
     title = "anonymous mappings"
     group = "memory"
@@ -64,16 +60,24 @@ class AnonymousMappings(MapsSignal):
     resolution = 256.0
     ceiling = 4 * 2**30
 
-    def measure(self) -> float:
+    def _regions(self) -> list[MappedRegion]:
+        return [one for one in mappings() if not _is_file(one) and not _is_mallocs(one)]
+
+    def _measure(self, regions: list[MappedRegion]) -> float:
         import psutil
 
-        mapped = sum(size for _, size in beyond_malloc())
         # the large blocks that malloc maps are in the malloc signal
-        return float(mapped - (psutil.heap_info().mmap_used if hasattr(psutil, "heap_info") else 0))
+        counted_there = psutil.heap_info().mmap_used if hasattr(psutil, "heap_info") else 0
+        return float(sum(one.size for one in regions) - counted_there)
 
-    def inventory(self) -> dict[str, str]:
-        found = {}
-        for one, size in beyond_malloc():
-            kind = f"{one.name or 'anonymous'} {one.permissions.decode()}"
-            found[one.span.decode()] = f"{size // 1024} KiB {kind} at {one.start:x}"
-        return found
+
+def _is_file(one: MappedRegion) -> bool:
+    return one.inode != b"0" and not one.path.startswith(_MEMORY)
+
+
+def _is_mallocs(one: MappedRegion) -> bool:
+    return one.path.startswith(_NOT_MAPPED) or (one.start % _ARENA == 0 and one.size <= _ARENA)
+
+
+def _describe(one: MappedRegion) -> str:
+    return f"{one.size // 1024} KiB {one.name or 'anonymous'} {one.permissions.decode()} at {one.start:x}"

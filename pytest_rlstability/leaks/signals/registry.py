@@ -14,26 +14,15 @@ GROUPS = ("memory", "resources")
 
 def shipped_signals() -> list[type[Signal]]:
     """The signals of this package, most specific first: a report's headline names the first that leaks."""
-    from pytest_rlstability.leaks.signals.cuda_memory import CudaAllocator, CudaDriver
-    from pytest_rlstability.leaks.signals.descriptors import Descriptors
-    from pytest_rlstability.leaks.signals.gc_objects import TrackedObjects
-    from pytest_rlstability.leaks.signals.malloc_bytes import MallocBytes
-    from pytest_rlstability.leaks.signals.mapped_files import MappedFiles
-    from pytest_rlstability.leaks.signals.mappings import AnonymousMappings
-    from pytest_rlstability.leaks.signals.processes import Processes, Zombies
-    from pytest_rlstability.leaks.signals.python_blocks import PythonBlocks
-    from pytest_rlstability.leaks.signals.resident import ResidentSet, UniqueSet
-    from pytest_rlstability.leaks.signals.shared_memory import SharedMemory
-    from pytest_rlstability.leaks.signals.temporary_files import TemporaryFiles
-    from pytest_rlstability.leaks.signals.threads import Threads
-    from pytest_rlstability.leaks.signals.torch_storages import TorchStorages
-    from pytest_rlstability.leaks.signals.worker_descriptors import WorkerDescriptors
-    from pytest_rlstability.leaks.signals.worker_memory import WorkerMemory
+    from pytest_rlstability.leaks.signals import mappings, memory, processes, resources
 
     return [
-        Descriptors, Threads, Processes, Zombies, WorkerDescriptors, SharedMemory, TemporaryFiles, MappedFiles,
-        PythonBlocks, TrackedObjects, TorchStorages, CudaAllocator, CudaDriver, MallocBytes, AnonymousMappings,
-        WorkerMemory, ResidentSet, UniqueSet,
+        resources.Descriptors, resources.Threads,
+        processes.Processes, processes.Zombies, processes.WorkerDescriptors,
+        resources.SharedMemory, resources.TemporaryFiles, mappings.MappedFiles,
+        memory.PythonBlocks, memory.TrackedObjects, memory.TorchStorages, memory.CudaAllocator, memory.CudaDriver,
+        memory.MallocBytes, mappings.AnonymousMappings, processes.WorkerMemory,
+        memory.ResidentSet, memory.UniqueSet,
     ]  # fmt: skip
 
 
