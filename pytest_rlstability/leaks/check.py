@@ -15,7 +15,7 @@ from pytest_rlstability.leaks.signals.protocol import Signal
 from pytest_rlstability.model.series import CAPACITY, Series
 from pytest_rlstability.model.thinning import Thinning
 from pytest_rlstability.model.verdict import Section
-from pytest_rlstability.osinfo.memory import memory_to_spare
+from pytest_rlstability.osinfo.memory import memory_room
 from pytest_rlstability.verdicts.leak import FEWEST_SAMPLES, Evidence, Judgement, LeakState, Rule, judge
 
 SAMPLING_SHARE = 0.05
@@ -350,7 +350,8 @@ class LeakCheck:
 
     def _rule(self, signal: Signal) -> Rule:
         limit = self.settings.limit_of(signal.unit)
-        ceiling = min(signal.ceiling, memory_to_spare()) if signal.unit == "bytes" else signal.ceiling
+        spare = max(memory_room(self.settings.memory_limit) / 4, 2.0**24)
+        ceiling = min(signal.ceiling, spare) if signal.unit == "bytes" else signal.ceiling
         return Rule(limit, signal.smallest, signal.resolution, ceiling, signal.exact)
 
     # what other processes do

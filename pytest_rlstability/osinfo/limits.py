@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import os
 import shutil
-import sys
 from pathlib import Path
 from typing import Any
 
 from pytest_rlstability.osinfo import linux
+from pytest_rlstability.osinfo.memory import memory_fields
 from pytest_rlstability.osinfo.shared_memory import DIRECTORY as SHARED_MEMORY
 
 
@@ -44,11 +44,7 @@ def usable_processors() -> int:
 
 
 def _memory(root: Path) -> dict[str, int | None]:
-    fields = linux.memory_fields(root)
-    if not fields and sys.platform != "linux":
-        from pytest_rlstability.osinfo import portable
-
-        fields = portable.memory_fields()
+    fields = memory_fields(root)
     return {"memory": fields.get("MemTotal"), "memory_available": fields.get("MemAvailable")}
 
 

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import sys
 from pathlib import Path
 
-from pytest_rlstability.osinfo import linux
+from pytest_rlstability.osinfo import linux, portable
 from pytest_rlstability.osinfo.processes import descendants_of
 
 
@@ -19,36 +18,23 @@ def resident_memory(pid: int) -> int:
 
 def _own_and_shared(pid: int) -> tuple[int, int]:
     if sys.platform != "linux":
-        from pytest_rlstability.osinfo import portable
-
         return portable.resident_memory(pid), 0
     status = linux.status(pid)
     return (0, 0) if status is None else (status.size(b"RssAnon"), status.size(b"RssShmem"))
+
+
+def memory_fields(root: Path = Path("/")) -> dict[str, int]:
+    """The memory of the machine in bytes: ``MemTotal``, ``MemAvailable`` and, on Linux, others."""
+    return linux.memory_fields(root) if sys.platform == "linux" else portable.memory_fields()
 
 
 def memory_room(limit: int | None = None) -> float:
     """Bytes left below *limit* (``rl_isolated(memory=...)``) for this process tree, or else on this machine."""
     if limit is not None:
         return max(0.0, limit - resident_memory(os.getpid()))
-    import psutil
-
-    free = float(psutil.virtual_memory().available)
+    free = float(memory_fields()["MemAvailable"])
     within = container_room()
     return free if within is None else min(free, within)
-
-
-def memory_to_spare() -> float:
-    """A quarter of the bytes that this process may still take, by the machine's memory and its own limit."""
-    import psutil
-
-    spare = float(psutil.virtual_memory().available)
-    with contextlib.suppress(ImportError, ValueError, OSError):
-        import resource
-
-        limit, _ = resource.getrlimit(resource.RLIMIT_AS)
-        if limit != resource.RLIM_INFINITY:
-            spare = min(spare, limit - psutil.Process().memory_info().vms)
-    return max(spare / 4, 2.0**24)
 
 
 def container_room(root: Path = Path("/")) -> float | None:

@@ -6,9 +6,9 @@ import socket
 import struct
 import sys
 from collections.abc import Iterable
-from typing import Any
 
 from pytest_rlstability.osinfo.linux import descriptor_target, links_of, lock_holders, pids, watched_by
+from pytest_rlstability.osinfo.portable import connections_of
 from pytest_rlstability.osinfo.processes import process_name
 from pytest_rlstability.osinfo.threads import ThreadState, TreeState, look_at_process
 
@@ -61,7 +61,7 @@ def waits_outside(tree: TreeState, main: int) -> bool:
 
 def _is_connected_outside(pid: int, descriptor: int) -> bool:
     """Whether an internet socket's peer is not a socket of the same process."""
-    connections = _connections_of(pid)
+    connections = connections_of(pid)
     peers = [connection.raddr for connection in connections if connection.fd == descriptor and connection.raddr]
     return bool(peers) and all(connection.laddr != peers[0] for connection in connections)
 
@@ -149,18 +149,8 @@ def unix_peer(inode: int) -> int | None:
     return None
 
 
-def _connections_of(pid: int) -> list[Any]:
-    """The internet connections of a process, as psutil gives them."""
-    import psutil
-
-    try:
-        return list(psutil.Process(pid).net_connections(kind="inet"))
-    except psutil.Error:
-        return []
-
-
 def _internet_peer(pid: int, descriptor: int) -> str:
-    for connection in _connections_of(pid):
+    for connection in connections_of(pid):
         if connection.fd == descriptor:
             if not connection.raddr:
                 return f" (listening on {connection.laddr.ip}:{connection.laddr.port})" if connection.laddr else ""

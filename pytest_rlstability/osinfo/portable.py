@@ -1,54 +1,55 @@
-"""What psutil knows about processes on systems other than Linux.
+"""What psutil knows about processes, for systems other than Linux. It is imported when it is asked: that takes a while.
 
-Functions have the names that they have in ``linux``; answers about a process that has ended are empty too.
+Functions have the names that they have elsewhere in this room; answers about a process that has ended are empty too.
 """
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from collections.abc import Callable
+from typing import Any, TypeVar
 
-import psutil
+T = TypeVar("T")
 
 
-class Activity(NamedTuple):
-    """The processor time of a whole process in units of 10 ms, and its context switches."""
+def _ask(pid: int, question: Callable[[Any], T], otherwise: T) -> T:
+    """What *question* makes of a ``psutil.Process``; *otherwise* if it has ended or belongs to another user."""
+    import psutil
 
-    name: str
-    ticks: int
-    switches: int
+    try:
+        return question(psutil.Process(pid))
+    except psutil.Error:
+        return otherwise
 
 
 def children_of(pid: int) -> list[int]:
-    try:
-        return [child.pid for child in psutil.Process(pid).children()]
-    except psutil.Error:
-        return []
+    return _ask(pid, lambda process: [child.pid for child in process.children()], [])
 
 
 def is_alive(pid: int) -> bool:
-    try:
-        return bool(psutil.Process(pid).status() != psutil.STATUS_ZOMBIE)
-    except psutil.Error:
-        return False
+    return _ask(pid, lambda process: bool(process.status() != "zombie"), False)
 
 
 def resident_memory(pid: int) -> int:
-    try:
-        return int(psutil.Process(pid).memory_info().rss)
-    except psutil.Error:
-        return 0
+    return _ask(pid, lambda process: int(process.memory_info().rss), 0)
 
 
-def activity(pid: int) -> Activity | None:
-    try:
-        process = psutil.Process(pid)
+def connections_of(pid: int) -> list[Any]:
+    """The internet connections of a process, as psutil describes them."""
+    return _ask(pid, lambda process: list(process.net_connections(kind="inet")), [])
+
+
+def activity(pid: int) -> tuple[str, int, int] | None:
+    """The name of a process, its processor time in units of 10 ms, and its context switches."""
+
+    def read(process: Any) -> tuple[str, int, int] | None:
         times, switches = process.cpu_times(), process.num_ctx_switches()
-        name = process.name()
-    except psutil.Error:
-        return None
-    return Activity(name, int((times.user + times.system) * 100), switches.voluntary + switches.involuntary)
+        return process.name(), int((times.user + times.system) * 100), switches.voluntary + switches.involuntary
+
+    return _ask(pid, read, None)
 
 
 def memory_fields() -> dict[str, int]:
+    import psutil
+
     memory = psutil.virtual_memory()
     return {"MemTotal": memory.total, "MemAvailable": memory.available}

@@ -6,7 +6,7 @@ import os
 import sys
 from collections.abc import Collection, Iterator, Mapping
 
-from pytest_rlstability.osinfo import linux
+from pytest_rlstability.osinfo import linux, portable
 from pytest_rlstability.osinfo.proc_records import Stat
 
 ENDED = "ZX"
@@ -21,11 +21,7 @@ _SHORT, _SHORTER = 120, 60
 
 def children_of(pid: int) -> list[int]:
     """The direct children of a process, zombies included."""
-    if sys.platform != "linux":
-        from pytest_rlstability.osinfo import portable
-
-        return portable.children_of(pid)
-    return linux.children_of(pid)
+    return linux.children_of(pid) if sys.platform == "linux" else portable.children_of(pid)
 
 
 def descendants_of(pid: int) -> Iterator[int]:
@@ -88,8 +84,6 @@ def members_of(pid: int, strangers: Collection[int] | None = None) -> list[int]:
 def is_alive(pid: int) -> bool:
     """Whether a process exists and is not a zombie."""
     if sys.platform != "linux":
-        from pytest_rlstability.osinfo import portable
-
         return portable.is_alive(pid)
     stat = linux.stat(pid)
     return stat is not None and stat.state not in ENDED

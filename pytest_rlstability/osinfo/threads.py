@@ -9,7 +9,7 @@ import sys
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from pytest_rlstability.osinfo import linux
+from pytest_rlstability.osinfo import linux, portable
 from pytest_rlstability.osinfo.fatal_signals import FATAL_SIGNALS
 from pytest_rlstability.osinfo.proc_records import MappedRegion
 from pytest_rlstability.osinfo.processes import ENDED, members_of
@@ -105,11 +105,9 @@ def look_at_tree(pid: int, members: Iterable[int] | None = None, before: TreeSta
 
 def look_at_process(pid: int, asleep: Mapping[tuple[int, int], ThreadState] | None = None) -> list[ThreadState]:
     if sys.platform != "linux":
-        from pytest_rlstability.osinfo import portable
-
         # Single threads cannot be seen there, nor what they wait for.
-        seen = portable.activity(pid)
-        return [] if seen is None else [ThreadState(pid, pid, seen.name, "?", seen.ticks, seen.switches)]
+        name, ticks, switches = portable.activity(pid) or ("", 0, 0)
+        return [ThreadState(pid, pid, name, "?", ticks, switches)] if name else []
     known = asleep or {}
     states = (_look_at_thread(pid, thread, known.get((pid, thread))) for thread in linux.threads_of(pid))
     return [state for state in states if state is not None and state.state not in ENDED]

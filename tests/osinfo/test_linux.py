@@ -141,7 +141,7 @@ def test_psutil_tells_the_same_where_both_can() -> None:
             seen, stat = portable.activity(process.pid), linux.stat(process.pid)
             assert seen is not None
             assert stat is not None
-            assert seen.name == stat.name == "sleep"
+            assert seen[0] == stat.name == "sleep"
         finally:
             process.kill()
     assert portable.memory_fields()["MemTotal"] == linux.memory_fields()["MemTotal"]
