@@ -15,29 +15,22 @@ from typing import Any
 from pytest_rlstability.kits.models.archive import Budget, RefusedError
 from pytest_rlstability.kits.models.carried import (
     attributes_of,
-    inside,
     is_carried_class,
     is_carried_function,
     is_code,
     is_of_cloudpickle,
     states_of,
+    unnamed_type,
 )
-from pytest_rlstability.kits.models.pickles import Call, Name, Reading, items, read_pickles
-from pytest_rlstability.kits.models.table import (
-    ARGUMENTS,
-    CODE,
-    METACLASSES,
-    NEWOBJ,
-    REDUCE,
-    STORED,
-    VALUES,
-)
+from pytest_rlstability.kits.models.pickles import Call, Name, Reading, items, maker, read_pickles, walk
+from pytest_rlstability.kits.models.table import ARGUMENTS, CODE, METACLASSES, NEWOBJ, REDUCE, STORED, VALUES
 
 _LOADS_BYTES = Name("torch.storage", "_load_from_bytes")
 _TORCH_HEAD = b"\x80\x02\x8a\nl\xfc\x9cF\xf9 j\xa8P\x19."
 _PLACED = ARGUMENTS | {"_codecs.encode"}
 _MOST_CARRIED = 20_000_000  # functions times what each may hold: all of it is walked for each
 _GENERIC = ("typing", "collections.abc")
+_TYPES_OF_CODE = ("MethodType", "GenericAlias", "MappingProxyType")
 _LIBRARIES = {name.partition(".")[0] for name in (*VALUES, *CODE)}
 # What a class may define and still be built by a pickle: none of these is called while it is loaded.
 _QUIET = frozenset({
@@ -70,21 +63,26 @@ NOBODY, EVERYTHING = Trust(), Trust(everything=True)
 
 def judge(reading: Reading, where: str, trust: Trust = NOBODY, budget: Budget | None = None) -> tuple[str, ...]:
     """The makers of code in *reading*, none if there is no code; `RefusedError`, naming it, for what has no row."""
-    if trust.everything:
-        return _Judge(reading, where, trust, budget or Budget()).code()
-    return _Judge(reading, where, trust, budget or Budget()).verdict()
+    found = _Judge(reading, where, trust, budget or Budget())
+    if not trust.everything:
+        found.check()
+    return found.code
 
 
 class _Judge:
+    """One pickle and what is known of it: *code* names the globals that make something to be called later."""
+
     def __init__(self, reading: Reading, where: str, trust: Trust, budget: Budget) -> None:
         self.reading, self.where, self.trust, self.budget = reading, where, trust, budget
         self.states = states_of(reading)
-        self._code = self.code()
+        made = [name for name in map(maker, reading.calls) if name and (is_of_cloudpickle(name) or _key(name) in CODE)]
+        self.code = tuple(dict.fromkeys(map(str, made)))
+        self._quiet: set[int] = set()
         self._carried = [call for call in reading.calls if is_carried_function(call) or is_carried_class(call)]
         if len(self._carried) * (len(reading.calls) + len(reading.groups)) > _MOST_CARRIED:
             raise RefusedError(f"{where} carries more functions than are read", "code found")
 
-    def verdict(self) -> tuple[str, ...]:
+    def check(self) -> None:
         for call in self.reading.calls:
             self._check_call(call)
         for external in self.reading.externals:
@@ -92,17 +90,11 @@ class _Judge:
                 raise RefusedError(f"{self.where} refers to something outside it that is not a tensor's storage")
         for name in self._values():
             if str(name) not in VALUES and not self.trust.covers(name):
-                raise RefusedError(f"{self.where} names {spoken(name)}, which no saved model needs{_hint(name)}")
-        return self._code
-
-    def code(self) -> tuple[str, ...]:
-        """The globals that make something to be called later."""
-        made = (call.function for call in self.reading.calls if isinstance(call.function, Name))
-        return tuple(dict.fromkeys(str(name) for name in made if is_of_cloudpickle(name) or _key(name) in CODE))
+                raise RefusedError(f"{self.where} names {_spoken(name)}, which no saved model needs{_hint(name)}")
 
     def _values(self) -> Iterator[Name]:
         """Names that stand anywhere but where they are called. Inside carried code they are part of that code."""
-        in_code = {id(node) for call in self._carried for node in inside(call, self.states)}
+        in_code = {id(node) for call in self._carried for node in walk(call, self.states)}
         asked_for = {id(call.arguments) for call in self.reading.calls}
         asked_for |= {id(external.reference) for external in self.reading.externals}
         holders: list[list[Any]] = [
@@ -119,7 +111,7 @@ class _Judge:
 
     def _is_part_of_code(self, name: Name) -> bool:
         """Whether *name* is of the kind that annotations and classes are made with, in a pickle that carries code."""
-        return bool(self._code) and (str(name) in METACLASSES or name.name == "or_" or name.module in _GENERIC)
+        return bool(self.code) and (str(name) in METACLASSES or name.name == "or_" or name.module in _GENERIC)
 
     def _check_call(self, call: Call) -> None:
         callee = call.function
@@ -129,7 +121,7 @@ class _Judge:
             self._refuse("call a function it carries as soon as it is loaded")
         elif is_carried_class(callee):
             self._check_instance(callee, call)
-        elif not is_code(call) and not _is_type_of_code(callee):
+        elif not is_code(call) and unnamed_type(callee) not in _TYPES_OF_CODE:
             self._refuse(f"call what {_maker(callee)} gave as soon as it is loaded")
 
     def _check_named(self, name: Name, call: Call) -> None:
@@ -140,7 +132,7 @@ class _Judge:
             if self._is_trusted(name, call):
                 return
             how = _hint(name) if row is None else ", in a way that no saved model does"
-            self._refuse(f"run {spoken(name)} when loaded{how}")
+            self._refuse(f"run {_spoken(name)} when loaded{how}")
         if name == _LOADS_BYTES:
             self._judge_tensor(call.arguments.items[0])
 
@@ -168,23 +160,17 @@ class _Judge:
     def _check_instance(self, made: Call, call: Call) -> None:
         if not call.new:
             self._refuse("call __init__ of a class it carries as soon as it is loaded")
-        for attribute in self._attributes(made):
-            if attribute[:2] == "__" == attribute[-2:] and attribute not in _QUIET:
-                self._refuse(f"call {attribute} of a class it carries as soon as it is loaded")
+        if id(made) not in self._quiet:
+            self._check_class(made)
         if call.items:
             self._refuse("call methods of a class it carries as soon as it is loaded")
 
-    def _attributes(self, made: Call) -> Iterator[str]:
-        """The attributes of a carried class and of the carried classes it is made of."""
-        waiting, seen = [made], set[int]()
-        while waiting:
-            one = waiting.pop()
-            if id(one) in seen:
-                continue
-            seen.add(id(one))
-            yield from (name for name, value in attributes_of(one, self.states).items() if value is not None)
-            groups = [one.arguments, *items(one.arguments)]
-            waiting += [node for group in groups for node in items(group) if is_carried_class(node)]
+    def _check_class(self, made: Call) -> None:
+        for one in filter(is_carried_class, walk(made)):  # the class, and the carried classes that it is made of
+            for attribute, value in attributes_of(one, self.states).items():
+                if value is not None and attribute[:2] == "__" == attribute[-2:] and attribute not in _QUIET:
+                    self._refuse(f"call {attribute} of a class it carries as soon as it is loaded")
+        self._quiet.add(id(made))
 
     def _judge_tensor(self, data: bytes) -> None:
         """A tensor outside a torch file holds an old torch file of its own, which is loaded with it."""
@@ -202,7 +188,7 @@ class _Judge:
         raise RefusedError(f"{self.where} would {what}", "code found")
 
 
-def spoken(name: Name) -> str:
+def _spoken(name: Name) -> str:
     return f"os.{name.name}" if name.module in ("posix", "nt") else str(name)
 
 
@@ -220,13 +206,6 @@ def _key(name: Name) -> str:
     if is_of_cloudpickle(name):
         return f"cloudpickle.{name.name}"
     return str(name).removeprefix("_") if name.module in ("_functools", "_operator") else str(name)
-
-
-def _is_type_of_code(callee: Any) -> bool:
-    """Whether *callee* is one of the unnamed types that methods, annotations and dataclasses are made of."""
-    if not isinstance(callee, Call) or not isinstance(callee.function, Name) or callee.function.name != "_builtin_type":
-        return False
-    return items(callee.arguments) in (["MethodType"], ["GenericAlias"], ["MappingProxyType"])
 
 
 def _maker(callee: Any) -> str:

@@ -7,7 +7,7 @@ tree that shows every function and class the pickle refers to, every call it wou
 from __future__ import annotations
 
 import pickletools
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from io import BytesIO
 from typing import IO, Any
@@ -65,15 +65,15 @@ class External:
     reference: Any
 
 
-@dataclass(frozen=True)
+@dataclass
 class Reading:
     """One pickle, read: the value it would build, and every stand-in met on the way (in order, also if unused)."""
 
-    value: Any
-    names: tuple[Name, ...]
-    calls: tuple[Call, ...]
-    externals: tuple[External, ...]
-    groups: tuple[Group, ...]
+    value: Any = None
+    names: list[Name] = field(default_factory=list)
+    calls: list[Call] = field(default_factory=list)
+    externals: list[External] = field(default_factory=list)
+    groups: list[Group] = field(default_factory=list)
 
 
 def read_pickle(data: bytes, budget: Budget | None = None) -> Reading:
@@ -96,14 +96,14 @@ def read_pickles(stream: IO[bytes], budget: Budget | None = None) -> Iterator[Re
             raise RefusedError(f"more than {most} pickles in one file are not read")
         machine = _Machine(budget or Budget())
         try:
-            reading = machine.run(stream)
+            machine.run(stream)
         except RefusedError as error:
             if not index:
                 raise
-            yield machine.reading(None)
+            yield machine.reading
             raise RefusedError(f"what follows pickle {index} is {error}") from error
-        yield reading
-        if not index and reading.value == TORCH_MAGIC:
+        yield machine.reading
+        if not index and machine.reading.value == TORCH_MAGIC:
             most = _TORCH_PICKLES
         if index + 1 == most == _TORCH_PICKLES:
             return
@@ -121,20 +121,26 @@ def pairs(group: Any) -> list[tuple[Any, Any]]:
     return list(zip(group.items[::2], group.items[1::2], strict=False))
 
 
-def below(node: Any) -> list[Any]:
-    """What a stand-in is directly made of, in reverse order; nothing for a constant or a name."""
+def maker(node: Any) -> Name | None:
+    """The global that made *node*, if it is a call of one."""
+    return node.function if isinstance(node, Call) and isinstance(node.function, Name) else None
+
+
+def _below(node: Group | Call | External) -> list[Any]:
+    """What a stand-in is directly made of, in reverse order."""
     match node:
         case Group():
             return node.items[::-1]
         case Call():
             return [*reversed(node.items), *reversed(node.states), node.arguments, node.function]
-        case External():
-            return [node.reference]
-    return []
+    return [node.reference]
 
 
-def walk(value: Any) -> Iterator[Any]:
-    """Every stand-in and constant below *value*, each shared one once, without recursion (pickles nest deeply)."""
+def walk(value: Any, states: Mapping[int, list[Any]] | None = None) -> Iterator[Any]:
+    """Every stand-in and constant below *value*, each shared one once, without recursion (pickles nest deeply).
+
+    *states* are found below the stand-in whose identity they have too.
+    """
     waiting, seen = [value], set[int]()
     while waiting:
         node = waiting.pop()
@@ -142,7 +148,7 @@ def walk(value: Any) -> Iterator[Any]:
             if id(node) in seen:
                 continue
             seen.add(id(node))
-            waiting += below(node)
+            waiting += [*(states or {}).get(id(node), []), *_below(node)]
         yield node
 
 
@@ -157,51 +163,49 @@ class _Machine:
         self.protocol = 0
         self.stack: list[Any] = []
         self.memo: dict[int, Any] = {}
-        self.names: list[Name] = []
-        self.calls: list[Call] = []
-        self.externals: list[External] = []
-        self.groups: list[Group] = []
+        self.reading = Reading()
 
-    def run(self, stream: IO[bytes]) -> Reading:
+    def run(self, stream: IO[bytes]) -> None:
         try:
             for opcode, argument, _ in pickletools.genops(stream):
                 self.budget.take_opcode()
                 self.step(opcode.name, argument)
-            value = self.stack.pop()
-        except RefusedError:
-            raise
+            self.reading.value = self.stack.pop()
         # genops and the stack raise whatever the bytes lead them to; every one means the same thing here.
         except (ValueError, IndexError, KeyError, TypeError, AttributeError, OverflowError, EOFError) as error:
             raise RefusedError(f"not a whole pickle: {error or type(error).__name__}") from error
         except MemoryError as error:
             raise RefusedError("a pickle that claims more bytes than there is memory is not read") from error
-        return self.reading(value)
-
-    def reading(self, value: Any) -> Reading:
-        return Reading(value, tuple(self.names), tuple(self.calls), tuple(self.externals), tuple(self.groups))
 
     def step(self, name: str, argument: Any) -> None:
-        if name in _IGNORED:
-            return
-        action = _ACTIONS.get(name)
-        if action is not None:
-            action(self, argument)
-        elif name in _CONSTANTS:
-            self.stack.append(_CONSTANTS[name])
-        elif name.startswith(("INT", "BININT", "LONG", "FLOAT", "BINFLOAT")) or "STRING" in name or "UNICODE" in name:
+        if name in _PLAIN:
             self.stack.append(argument)
-        elif "BYTES" in name or name == "BYTEARRAY8":
+        elif name in _BYTES:
             # Array contents do not matter here, and a replay buffer has gigabytes of them.
             self.stack.append(bytes(argument if len(argument) <= _KEPT_BYTES else argument[:_KEPT_HEAD]))
-        else:
+        elif name in _CONSTANTS:
+            self.stack.append(_CONSTANTS[name])
+        elif name in _GROUPS:
+            self.push_group(*_GROUPS[name])
+        elif name in _ADDED:
+            self.add_items(_ADDED[name], self.take_to_mark())
+        elif name in _ACTIONS:
+            _ACTIONS[name](self, argument)
+        elif name not in _IGNORED:
             raise RefusedError(f"pickle opcode {name} is not used by any saved model")
 
-    def pop_mark(self) -> list[Any]:
+    def take(self, count: int) -> list[Any]:
+        first = len(self.stack) - count
+        if first < 0:
+            raise IndexError("stack underflow")
+        taken = self.stack[first:]
+        del self.stack[first:]
+        return taken
+
+    def take_to_mark(self) -> list[Any]:
         for index in range(len(self.stack) - 1, -1, -1):
             if self.stack[index] is _MARK:
-                taken = self.stack[index + 1 :]
-                del self.stack[index:]
-                return taken
+                return self.take(len(self.stack) - index)[1:]
         raise IndexError("no mark on the stack")
 
     def push_name(self, module: Any, name: Any) -> None:
@@ -211,40 +215,34 @@ class _Machine:
             raise RefusedError(f"a pickle that imports {f'{module}.{name}'!r}, which is not a name")
         if self.protocol < 3:  # written for Python 2: the unpickler translates the names it used
             module, name = modern_name(module, name)
-        found = Name(module, name)
-        self.names.append(found)
-        self.stack.append(found)
+        self.reading.names.append(Name(module, name))
+        self.stack.append(self.reading.names[-1])
 
-    def push_call(self, function: Any, arguments: Any, new: bool = False) -> None:
+    def push_call(self, function: Any, arguments: Any, *, new: bool = False) -> None:
         taken = items(arguments)
         if function == _ENCODE and len(taken) == 2 and isinstance(taken[0], str) and taken[1] == "latin1":
             self.stack.append(taken[0].encode("latin-1"))  # as protocols before 3 write bytes
         elif function == _NO_BYTES and not taken:
             self.stack.append(b"")
         else:
-            self.calls.append(Call(function, arguments, new=new))
-            self.stack.append(self.calls[-1])
+            self.reading.calls.append(Call(function, arguments, new=new))
+            self.stack.append(self.reading.calls[-1])
 
-    def group(self, kind: str, count: int | None = None) -> None:
-        taken = self.pop_mark() if count is None else self.stack[len(self.stack) - count :]
-        if count:
-            if len(taken) < count:
-                raise IndexError("stack underflow")
-            del self.stack[-count:]
-        self.groups.append(Group(kind, taken))
-        self.stack.append(self.groups[-1])
+    def push_group(self, kind: str, count: int | None) -> None:
+        self.reading.groups.append(Group(kind, self.take_to_mark() if count is None else self.take(count)))
+        self.stack.append(self.reading.groups[-1])
 
-    def extend(self, kind: str, taken: list[Any]) -> None:
+    def push_external(self, reference: Any) -> None:
+        self.reading.externals.append(External(reference))
+        self.stack.append(self.reading.externals[-1])
+
+    def add_items(self, kind: str, taken: list[Any]) -> None:
         target = self.stack[-1]
         if isinstance(target, Call):
             target.item_kind = kind if target.item_kind in ("", kind) else "mixed"
         elif not isinstance(target, Group) or target.kind != kind:
             raise TypeError(f"items for something that is not a {kind}")
         target.items += taken
-
-    def extend_marked(self, kind: str) -> None:
-        taken = self.pop_mark()
-        self.extend(kind, taken)
 
     def build(self) -> None:
         state = self.stack.pop()
@@ -254,34 +252,20 @@ class _Machine:
             raise TypeError("a state for something that has none")
         self.stack[-1].states.append(state)
 
-    def reduce(self, new: bool = False) -> None:
-        arguments = self.stack.pop()
-        self.push_call(self.stack.pop(), arguments, new)
+    def call_with_keywords(self) -> None:
+        self.push_group("tuple", 2)  # arguments and keywords: no row of the table has that shape
+        self.push_call(*self.take(2), new=True)
 
-    def reduce_with_keywords(self) -> None:
-        self.group("tuple", 2)  # arguments and keywords: no row of the table has that shape
-        self.reduce(new=True)
-
-    def object_from_mark(self) -> None:
-        function, *arguments = self.pop_mark()
+    def call_to_mark(self, name: str | None) -> None:
+        """OBJ, where the function is the first above the mark, and INST, where its name is the opcode's argument."""
+        taken = self.take_to_mark()
+        if name is not None:
+            self.push_name(*name.split(" ", 1))
+            taken.insert(0, self.stack.pop())
+        function, *arguments = taken
         self.stack += [function, _MARK, *arguments]
-        self.group("tuple")
-        self.reduce()
-
-    def instance(self, argument: str) -> None:
-        self.group("tuple")
-        arguments = self.stack.pop()
-        self.push_name(*argument.split(" ", 1))
-        self.push_call(self.stack.pop(), arguments)
-
-    def stack_global(self) -> None:
-        name = self.stack.pop()
-        self.push_name(self.stack.pop(), name)
-
-    def external(self, reference: Any) -> None:
-        found = External(reference)
-        self.externals.append(found)
-        self.stack.append(found)
+        self.push_group("tuple", None)
+        self.push_call(*self.take(2))
 
     def remember(self, index: Any) -> None:
         if self.stack[-1] is _MARK:
@@ -290,48 +274,38 @@ class _Machine:
 
 
 _ENCODE, _NO_BYTES = Name("_codecs", "encode"), Name("builtins", "bytes")
-_IGNORED = {"FRAME", "STOP"}
+_IGNORED = frozenset({"FRAME", "STOP"})
+_PLAIN = frozenset({
+    "INT", "BININT", "BININT1", "BININT2", "LONG", "LONG1", "LONG4", "FLOAT", "BINFLOAT", "STRING", "BINSTRING",
+    "SHORT_BINSTRING", "UNICODE", "SHORT_BINUNICODE", "BINUNICODE", "BINUNICODE8",
+})  # fmt: skip
+_BYTES = frozenset({"BINBYTES", "SHORT_BINBYTES", "BINBYTES8", "BYTEARRAY8"})
 _CONSTANTS: dict[str, Any] = {"NONE": None, "NEWTRUE": True, "NEWFALSE": False, "MARK": _MARK}
-_ACTIONS: dict[str, Callable[[_Machine, Any], None]] = {
+# What a group is made of: so many from the top of the stack, or all above the mark.
+_GROUPS: dict[str, tuple[str, int | None]] = {
+    "EMPTY_TUPLE": ("tuple", 0), "TUPLE1": ("tuple", 1), "TUPLE2": ("tuple", 2), "TUPLE3": ("tuple", 3),
+    "EMPTY_LIST": ("list", 0), "EMPTY_DICT": ("dict", 0), "EMPTY_SET": ("set", 0),
+    "TUPLE": ("tuple", None), "LIST": ("list", None), "DICT": ("dict", None), "FROZENSET": ("set", None),
+}  # fmt: skip
+_ADDED = {"APPENDS": "list", "ADDITEMS": "set", "SETITEMS": "dict"}
+_ACTIONS: dict[str, Callable[[_Machine, Any], object]] = {
     "PROTO": lambda machine, argument: setattr(machine, "protocol", argument),
-    "POP": lambda machine, _: _ignore(machine.stack.pop()),
-    "POP_MARK": lambda machine, _: _ignore(machine.pop_mark()),
+    "POP": lambda machine, _: machine.take(1),
+    "POP_MARK": lambda machine, _: machine.take_to_mark(),
     "DUP": lambda machine, _: machine.stack.append(machine.stack[-1]),
     "GLOBAL": lambda machine, argument: machine.push_name(*argument.split(" ", 1)),
-    "STACK_GLOBAL": lambda machine, _: machine.stack_global(),
-    "REDUCE": lambda machine, _: machine.reduce(),
-    "NEWOBJ": lambda machine, _: machine.reduce(new=True),
-    "NEWOBJ_EX": lambda machine, _: machine.reduce_with_keywords(),
-    "OBJ": lambda machine, _: machine.object_from_mark(),
-    "INST": lambda machine, argument: machine.instance(argument),
+    "STACK_GLOBAL": lambda machine, _: machine.push_name(*machine.take(2)),
+    "REDUCE": lambda machine, _: machine.push_call(*machine.take(2)),
+    "NEWOBJ": lambda machine, _: machine.push_call(*machine.take(2), new=True),
+    "NEWOBJ_EX": lambda machine, _: machine.call_with_keywords(),
+    **dict.fromkeys(("OBJ", "INST"), _Machine.call_to_mark),
     "BUILD": lambda machine, _: machine.build(),
-    "PERSID": lambda machine, argument: machine.external(argument),
-    "BINPERSID": lambda machine, _: machine.external(machine.stack.pop()),
-    "EMPTY_TUPLE": lambda machine, _: machine.group("tuple", 0),
-    "TUPLE1": lambda machine, _: machine.group("tuple", 1),
-    "TUPLE2": lambda machine, _: machine.group("tuple", 2),
-    "TUPLE3": lambda machine, _: machine.group("tuple", 3),
-    "TUPLE": lambda machine, _: machine.group("tuple"),
-    "EMPTY_LIST": lambda machine, _: machine.group("list", 0),
-    "LIST": lambda machine, _: machine.group("list"),
-    "EMPTY_DICT": lambda machine, _: machine.group("dict", 0),
-    "DICT": lambda machine, _: machine.group("dict"),
-    "EMPTY_SET": lambda machine, _: machine.group("set", 0),
-    "FROZENSET": lambda machine, _: machine.group("set"),
-    "APPEND": lambda machine, _: machine.extend("list", [machine.stack.pop()]),
-    "APPENDS": lambda machine, _: machine.extend_marked("list"),
-    "ADDITEMS": lambda machine, _: machine.extend_marked("set"),
-    "SETITEM": lambda machine, _: machine.extend("dict", [machine.stack.pop(), machine.stack.pop()][::-1]),
-    "SETITEMS": lambda machine, _: machine.extend_marked("dict"),
-    "PUT": lambda machine, argument: machine.remember(argument),
-    "BINPUT": lambda machine, argument: machine.remember(argument),
-    "LONG_BINPUT": lambda machine, argument: machine.remember(argument),
-    "MEMOIZE": lambda machine, _: machine.remember(None),
-    "GET": lambda machine, argument: machine.stack.append(machine.memo[int(argument)]),
-    "BINGET": lambda machine, argument: machine.stack.append(machine.memo[argument]),
-    "LONG_BINGET": lambda machine, argument: machine.stack.append(machine.memo[argument]),
+    "PERSID": _Machine.push_external,
+    "BINPERSID": lambda machine, _: machine.push_external(*machine.take(1)),
+    "APPEND": lambda machine, _: machine.add_items("list", machine.take(1)),
+    "SETITEM": lambda machine, _: machine.add_items("dict", machine.take(2)),
+    **dict.fromkeys(("PUT", "BINPUT", "LONG_BINPUT", "MEMOIZE"), _Machine.remember),
+    **dict.fromkeys(
+        ("GET", "BINGET", "LONG_BINGET"), lambda machine, index: machine.stack.append(machine.memo[int(index)])
+    ),
 }
-
-
-def _ignore(_: object) -> None:
-    """What the pickle throws away is nothing to us; the calls that made it were noted when they were made."""

@@ -8,11 +8,11 @@ A row of *code* builds something that can be called later: it is let through the
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from pytest_rlstability.kits.models.pickles import Call, External, Group, Name
+from pytest_rlstability.kits.models.pickles import Call, External, Group, Name, maker
 
 Shape = Callable[[Any], bool]
 
@@ -32,7 +32,7 @@ def _named(*names: str) -> Shape:
 
 def _made(*names: str) -> Shape:
     """What a row of this table made; the call itself is judged by that row."""
-    return lambda node: isinstance(node, Call) and isinstance(node.function, Name) and str(node.function) in names
+    return lambda node: str(maker(node)) in names
 
 
 def _tuple(*shapes: Shape) -> Shape:
@@ -71,7 +71,6 @@ class Row:
     arguments: Shape
     state: Shape | None = None
     holds: str = ""
-    code: bool = False
 
     def fits(self, call: Call) -> bool:
         if not self.arguments(call.arguments) or (call.items and call.item_kind != self.holds):
@@ -89,9 +88,10 @@ _ANYTHING = _each("tuple", _value)
 _ARRAYS = ("numpy.core.multiarray._reconstruct", "numpy._core.multiarray._reconstruct",
            "numpy._core.numeric._frombuffer", "numpy.core.numeric._frombuffer")  # fmt: skip
 _GENERATORS = ("PCG64", "PCG64DXSM", "MT19937", "Philox", "SFC64")
+_GENERATOR_NAME = _text("|".join(_GENERATORS))
 _BIT_GENERATOR = _any(
     _named(*(f"numpy.random._{name.lower().replace('pcg64dxsm', 'pcg64')}.{name}" for name in _GENERATORS)),
-    _text("|".join(_GENERATORS)),
+    _GENERATOR_NAME,
 )
 _BIT_GENERATOR_MAKER = _named("numpy.random._pickle.__bit_generator_ctor")
 _DTYPE = _any(_made("numpy.dtype"), _named("numpy.float32", "numpy.float64"))
@@ -194,10 +194,6 @@ ARGUMENTS = frozenset(
 """Globals that may stand only among the arguments of a call, where the row of that call asks for them."""
 
 
-def _rows(names: Iterable[str], row: Row) -> dict[str, Row]:
-    return dict.fromkeys(names, row)
-
-
 REDUCE: Mapping[str, Row] = {
     "builtins.bytearray": Row(_any(_NOTHING, _tuple(_BYTES))),
     "builtins.complex": Row(_tuple(_is(float), _is(float))),
@@ -209,7 +205,7 @@ REDUCE: Mapping[str, Row] = {
         _NOTHING, lambda node: _attributes(node) and set(node.items[::2]) == {"_metadata"}, "dict"
     ),
     "collections.deque": Row(_any(_NOTHING, _tuple(_any(_NOTHING, _each("list", _value)), _INT)), holds="list"),
-    **_rows(
+    **dict.fromkeys(
         _names("""
         pathlib: PosixPath WindowsPath PurePosixPath PureWindowsPath
         pathlib._local: PosixPath WindowsPath PurePosixPath PureWindowsPath
@@ -217,25 +213,25 @@ REDUCE: Mapping[str, Row] = {
         Row(_each("tuple", _STR)),
     ),
     "numpy.dtype": _DtypeRow(_ANYTHING),
-    **_rows(_ARRAYS[:2], Row(
+    **dict.fromkeys(_ARRAYS[:2], Row(
         _tuple(_named("numpy.ndarray"), _tuple(_INT), _BYTES),
         _tuple(_INT, _SIZES, _DTYPE, _is(bool, int), _any(_BYTES, _each("list", _value))),
     )),
-    **_rows(_ARRAYS[2:], Row(
+    **dict.fromkeys(_ARRAYS[2:], Row(
         _tuple(_any(_BYTES, _made("builtins.bytearray")), _DTYPE, _SIZES, _text("[CFA]")))),
-    **_rows(("numpy.core.multiarray.scalar", "numpy._core.multiarray.scalar"),
+    **dict.fromkeys(("numpy.core.multiarray.scalar", "numpy._core.multiarray.scalar"),
             Row(_tuple(_made("numpy.dtype"), _BYTES))),
     "numpy.random._pickle.__bit_generator_ctor": Row(_tuple(_BIT_GENERATOR), _any(
         _each("dict", _value),
         _tuple(_each("dict", _value), _made("numpy.random.bit_generator.__pyx_unpickle_SeedSequence")),
     )),
     "numpy.random._pickle.__generator_ctor": Row(
-        _any(_tuple(_any(_text("|".join(_GENERATORS)), _made("numpy.random._pickle.__bit_generator_ctor"))),
-             _tuple(_text("|".join(_GENERATORS)), _BIT_GENERATOR_MAKER)),
+        _any(_tuple(_any(_GENERATOR_NAME, _made("numpy.random._pickle.__bit_generator_ctor"))),
+             _tuple(_GENERATOR_NAME, _BIT_GENERATOR_MAKER)),
         _each("dict", _value),
     ),
     "numpy.random._pickle.__randomstate_ctor": Row(
-        _any(_NOTHING, _tuple(_any(_text("|".join(_GENERATORS)), _made("numpy.random._pickle.__bit_generator_ctor")))),
+        _any(_NOTHING, _tuple(_any(_GENERATOR_NAME, _made("numpy.random._pickle.__bit_generator_ctor")))),
         _each("dict", _value),
     ),
     "numpy.random.__RandomState_ctor": Row(_NOTHING, _each("dict", _value)),
@@ -244,7 +240,7 @@ REDUCE: Mapping[str, Row] = {
         _each("tuple", _any(_PLAIN, _made(*_ARRAYS), _SIZES)),
     ),
     "gymnasium.utils.seeding.RandomNumberGenerator._generator_ctor": Row(
-        _any(_NOTHING, _tuple(_text("|".join(_GENERATORS)))), _each("dict", _value)
+        _any(_NOTHING, _tuple(_GENERATOR_NAME)), _each("dict", _value)
     ),
     "stable_baselines3.common.type_aliases.TrainFrequencyUnit": Row(_tuple(_STR)),
     "stable_baselines3.her.goal_selection_strategy.GoalSelectionStrategy": Row(_tuple(_INT)),
@@ -260,7 +256,7 @@ REDUCE: Mapping[str, Row] = {
 """What REDUCE may call."""
 
 NEWOBJ: Mapping[str, Row] = {
-    **_rows(_OBJECTS, Row(_NOTHING, _attributes)),
+    **dict.fromkeys(_OBJECTS, Row(_NOTHING, _attributes)),
     "stable_baselines3.common.type_aliases.TrainFreq": Row(
         _tuple(_INT, _made("stable_baselines3.common.type_aliases.TrainFrequencyUnit"))
     ),
@@ -278,7 +274,7 @@ STORED = _any(
 METACLASSES = frozenset({"builtins.type", "abc.ABCMeta"})
 _TYPES = _named("_operator.or_", "operator.or_")
 CODE: Mapping[str, Row] = {
-    **_rows(
+    **dict.fromkeys(
         _names("""
         cloudpickle: _make_cell _make_empty_cell _make_typevar subimport _builtin_type
         cloudpickle: _get_dataclass_field_type_sentinel
@@ -288,19 +284,19 @@ CODE: Mapping[str, Row] = {
         _collections_abc: _CallableGenericAlias
         types: CodeType GenericAlias
         """),
-        Row(_ANYTHING, code=True),
+        Row(_ANYTHING),
     ),
-    "builtins.type": Row(_tuple(_NONE), code=True),
-    "builtins.getattr": Row(_tuple(lambda node: not isinstance(node, Name), _text("[a-z][a-z_]*")), code=True),
-    "functools.partial": Row(_ANYTHING, _each("tuple", _value), code=True),
-    "functools.reduce": Row(_tuple(_TYPES, _any(_each("list", _value), _ANYTHING)), code=True),
-    "operator.getitem": Row(_tuple(_is(Name), _value), code=True),
-    **_rows(
+    "builtins.type": Row(_tuple(_NONE)),
+    "builtins.getattr": Row(_tuple(lambda node: not isinstance(node, Name), _text("[a-z][a-z_]*"))),
+    "functools.partial": Row(_ANYTHING, _each("tuple", _value)),
+    "functools.reduce": Row(_tuple(_TYPES, _any(_each("list", _value), _ANYTHING))),
+    "operator.getitem": Row(_tuple(_is(Name), _value)),
+    **dict.fromkeys(
         _names("""
         dataclasses: Field _MISSING_TYPE _DataclassParams _HAS_DEFAULT_FACTORY_CLASS _KW_ONLY_TYPE
         typing: ForwardRef
         """),
-        Row(_NOTHING, _value, code=True),
+        Row(_NOTHING, _value),
     ),
 }
 """What functions and classes that a pickle carries are made with, besides what `judge` knows of cloudpickle."""
