@@ -11,18 +11,17 @@ import tempfile
 import time
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
 
-from pytest_rlstability.osinfo.fatal_signals import ask_for_stacks, signal_name, signal_of_exit
-from pytest_rlstability.osinfo.helper_process import PACKAGE_PARENT, HelperProcess
+from pytest_rlstability.osinfo.fatal_signals import STACKS_SIGNAL, ask_for_stacks, signal_name, signal_of_exit
+from pytest_rlstability.osinfo.helper_process import HelperProcess
 from pytest_rlstability.osinfo.native_stacks import native_stack
 from pytest_rlstability.osinfo.process_control import end_tree
 from pytest_rlstability.osinfo.threads import held_signal, look_at_tree
 from pytest_rlstability.osinfo.worker_stacks import worker_stacks
 from pytest_rlstability.steps import worker
-from pytest_rlstability.steps.worker import STACK_GRACE, StepFiles
 
 Ending = Literal["ok", "raised", "crash", "hang"]
 
@@ -30,6 +29,8 @@ _TAIL = 8192
 _LOOK_EVERY = 0.1
 _MOST_OUTPUT = 32 * 2**20
 _MARK = "RLSTABILITY_STEP"
+_STDOUT, _STDERR, _EARLIER = "stdout.txt", "stderr.txt", ".earlier"
+_STACKS_SIGNAL: int | None = STACKS_SIGNAL or getattr(signal, "SIGUSR1", None)
 
 
 @dataclass(frozen=True)
@@ -101,15 +102,16 @@ class Outcome:
 
 def run_step(step: Step) -> Outcome:
     """Run *step* in a fresh interpreter and process group; nothing of it is alive when this returns."""
-    with tempfile.TemporaryDirectory(prefix="rlstability-step-", ignore_cleanup_errors=True) as directory:
-        files = StepFiles(directory)
-        _write_job(step, files)
+    with tempfile.TemporaryDirectory(prefix="rlstability-step-", ignore_cleanup_errors=True) as name:
+        directory = Path(name)
+        job = {**asdict(step), "stacks_signal": _STACKS_SIGNAL}
+        (directory / worker.JOB).write_text(json.dumps(job), encoding="utf-8")
         started = time.monotonic()
-        with open(files.stdout, "ab") as stdout, open(files.stderr, "ab") as stderr:
+        with open(directory / _STDOUT, "ab") as stdout, open(directory / _STDERR, "ab") as stderr:
             try:
                 process = HelperProcess(
-                    [step.python, os.path.abspath(worker.__file__), directory],
-                    environment={**step.environment, _MARK: directory},
+                    [step.python, os.path.abspath(worker.__file__), name],
+                    environment={**step.environment, _MARK: name},
                     stdout=stdout,
                     stderr=stderr,
                     cwd=step.directory,
@@ -117,18 +119,17 @@ def run_step(step: Step) -> Outcome:
                 )
             except OSError as error:
                 return Outcome(step.name, "raised", error=f"cannot start {step.python}: {error}")
-        evidence = _Evidence()
         try:
-            timed_out = _wait(process, step, files, evidence)
+            stopped = _watch(process, step, directory)
         finally:
-            end_tree(process.pid, variable=f"{_MARK}={directory}")
+            end_tree(process.pid, variable=f"{_MARK}={name}")
             process.wait()
-        seconds = time.monotonic() - started
-        ended = _ending(step.name, files, process.returncode, timed_out, evidence)
+        outcome = stopped or _ended(step.name, directory, process.returncode)
         return replace(
-            ended, stdout=evidence.output_of(files.stdout), stderr=evidence.output_of(files.stderr),
-            seconds=seconds, native=evidence.native, workers=evidence.workers or _dead_worker_stacks(files),
-            stages=read_stages(_text(files.stages).splitlines()),
+            outcome, stdout=_output(directory / _STDOUT), stderr=_output(directory / _STDERR),
+            stack=outcome.stack or _tail(directory / worker.STACK), seconds=time.monotonic() - started,
+            workers=outcome.workers or _dead_worker_stacks(directory),
+            stages=read_stages(_tail(directory / worker.STAGES, sys.maxsize).splitlines()),
         )  # fmt: skip
 
 
@@ -150,85 +151,48 @@ def run_steps(
         return list(pool.map(run, steps))
 
 
-@dataclass
-class _Evidence:
-    """What was seen of a process before it was killed."""
-
-    held_by: str = ""
-    native: str = ""
-    workers: str = ""
-    output: dict[str, str] = field(default_factory=dict)
-
-    def output_of(self, path: str) -> str:
-        return (self.output.get(path, "") + _tail(path))[-_TAIL:]
-
-
-def _write_job(step: Step, files: StepFiles) -> None:
-    job = {
-        "call": step.call,
-        "code": step.code,
-        "arguments": dict(step.arguments),
-        "search_path": [*step.search_path, *([PACKAGE_PARENT] if step.evidence else [])],
-        "timeout": step.timeout,
-        "evidence": step.evidence,
-    }
-    with open(files.job, "w", encoding="utf-8") as stream:
-        json.dump(job, stream)
-
-
-def _ending(name: str, files: StepFiles, exit_code: int, timed_out: bool, evidence: _Evidence) -> Outcome:
-    if timed_out:
-        return Outcome(name, "hang", stack=_tail(files.stack))
-    if evidence.held_by:
-        return Outcome(name, "crash", signal=evidence.held_by, stack=_tail(files.stack))
-    result = _text(files.result)
-    if exit_code or not result:
-        return Outcome(name, "crash", signal=signal_of_exit(exit_code), exit_code=exit_code, stack=_tail(files.stack))
-    record: dict[str, Any] = json.loads(result)
-    if "error" in record:
-        return Outcome(name, "raised", error=record["error"], exit_code=exit_code, stack=record["stack"])
-    return Outcome(name, "ok", result=record["result"], exit_code=exit_code)
-
-
-def _text(path: str) -> str:
-    try:
-        return Path(path).read_text(encoding="utf-8", errors="replace")
-    except OSError:
-        return ""
-
-
-def _dead_worker_stacks(files: StepFiles) -> str:
-    """The stacks of the processes that the step forked and that died by a signal."""
-    names = sorted(name for name in os.listdir(files.directory) if name.endswith(".fault"))
-    dumps = {name.partition(".")[0]: _tail(files.path(name)) for name in names}
-    return "\n".join(f"process {pid}\n{dump}" for pid, dump in dumps.items() if dump)
-
-
-def _wait(process: HelperProcess, step: Step, files: StepFiles, evidence: _Evidence) -> bool:
-    """Whether the time limit passed before the end. Gathers evidence of a process that hangs or is held at a crash."""
+def _watch(process: HelperProcess, step: Step, directory: Path) -> Outcome | None:
+    """Wait for the end. The outcome of a process that hangs or is held at a crash; None for one that ended."""
     deadline = time.monotonic() + step.timeout
     while (left := deadline - time.monotonic()) > 0:
         if process.ended_within(min(left, _LOOK_EVERY)):
-            return False
-        _bound_output(files, evidence.output)
+            return None
+        _bound_output(directory)
         if step.evidence and (held := held_signal(process.pid)):
-            evidence.held_by = signal_name(held)
-            evidence.native = native_stack(process.pid)
-            return False
-    if hasattr(signal, "SIGUSR1") and os.path.exists(files.stack):
-        ask_for_stacks(process.pid, Path(files.stack), signal.SIGUSR1, seconds=STACK_GRACE)
-    if step.evidence:
-        evidence.native = native_stack(process.pid)
-        evidence.workers = worker_stacks(process.pid, look_at_tree(process.pid), Path(files.directory), "auto")
-    return True
+            return Outcome(step.name, "crash", signal=signal_name(held), native=native_stack(process.pid))
+    stack = directory / worker.STACK
+    if stack.exists():
+        ask_for_stacks(process.pid, stack, _STACKS_SIGNAL, seconds=worker.STACK_GRACE)
+    if not step.evidence:
+        return Outcome(step.name, "hang")
+    workers = worker_stacks(process.pid, look_at_tree(process.pid), directory, "auto")
+    return Outcome(step.name, "hang", native=native_stack(process.pid), workers=workers)
 
 
-def _bound_output(files: StepFiles, kept: dict[str, str]) -> None:
-    """Empty output files before they fill the disk; their tails are *kept*."""
-    for path in (files.stdout, files.stderr):
-        if os.path.getsize(path) > _MOST_OUTPUT:
-            kept[path] = _tail(path)
+def _ended(name: str, directory: Path, exit_code: int) -> Outcome:
+    """The outcome of a process that ended by itself."""
+    result = _tail(directory / worker.RESULT, sys.maxsize)
+    if exit_code or not result:
+        return Outcome(name, "crash", signal=signal_of_exit(exit_code), exit_code=exit_code)
+    return Outcome(name, exit_code=exit_code, **json.loads(result))
+
+
+def _dead_worker_stacks(directory: Path) -> str:
+    """The stacks of the processes that the step forked and that died by a signal."""
+    dumps = {path.stem: _tail(path) for path in sorted(directory.glob("*.fault"))}
+    return "\n".join(f"process {pid}\n{dump}" for pid, dump in dumps.items() if dump)
+
+
+def _bound_output(directory: Path) -> None:
+    """Empty output files before they fill the disk; their tails are kept."""
+    for path in (directory / _STDOUT, directory / _STDERR):
+        if path.stat().st_size > _MOST_OUTPUT:
+            path.with_suffix(_EARLIER).write_text(_tail(path), encoding="utf-8")
             os.truncate(path, 0)
+
+
+def _output(path: Path) -> str:
+    return (_tail(path.with_suffix(_EARLIER)) + _tail(path))[-_TAIL:]
 
 
 def read_stages(lines: Iterable[str]) -> tuple[StageRecord, ...]:
@@ -254,11 +218,12 @@ def read_stages(lines: Iterable[str]) -> tuple[StageRecord, ...]:
     return tuple(records)
 
 
-def _tail(path: str) -> str:
+def _tail(path: Path, most: int = _TAIL) -> str:
+    """The last *most* bytes of a file as text; empty if there is no such file."""
     try:
         with open(path, "rb") as stream:
             size = stream.seek(0, io.SEEK_END)
-            stream.seek(max(0, size - _TAIL))
+            stream.seek(max(0, size - most))
             return stream.read().decode("utf-8", "replace")
     except OSError:
         return ""

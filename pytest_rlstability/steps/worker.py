@@ -14,7 +14,6 @@ import importlib.util
 import inspect
 import json
 import os
-import signal
 import sys
 import time
 import traceback
@@ -25,50 +24,33 @@ from typing import Any
 STACK_GRACE = 2.0
 """Seconds that a process that hangs gets to write its stacks."""
 
-STACKS_SIGNALS = tuple(
-    number for number in (getattr(signal, "SIGUSR1", None), getattr(signal, "SIGRTMIN", -7) + 7) if number
-)
-"""Sent to make a process write its stacks; the second is the one that the supervisor of tests uses."""
+JOB, RESULT, STACK, STAGES = "job.json", "result.json", "stack.txt", "stages.jsonl"
+"""The files in a step's directory, through which both sides communicate."""
 
 _APPEND = os.O_WRONLY | os.O_CREAT | os.O_APPEND
 
 
-class StepFiles:
-    """The files in a step's directory, through which both sides communicate."""
-
-    def __init__(self, directory: str) -> None:
-        self.directory = directory
-        self.job = self.path("job.json")
-        self.result = self.path("result.json")
-        self.stack = self.path("stack.txt")
-        self.stages = self.path("stages.jsonl")
-        self.stdout = self.path("stdout.txt")
-        self.stderr = self.path("stderr.txt")
-
-    def path(self, name: str) -> str:
-        return os.path.join(self.directory, name)
-
-
-def _carry_out(directory: str) -> None:
-    files = StepFiles(directory)
-    with open(files.job, encoding="utf-8") as stream:
-        job = json.load(stream)
+def _carry_out(directory: Path) -> None:
+    job = json.loads((directory / JOB).read_text(encoding="utf-8"))
     # Never closed: destructors and atexit callbacks are part of the step, and may crash or hang too.
-    stack = os.open(files.stack, _APPEND)
+    stack = os.open(directory / STACK, _APPEND)
     # The step must not import the modules beside this file by their short names.
     sys.path[:] = [entry for entry in sys.path if entry != os.path.dirname(os.path.abspath(__file__))]
     sys.path += job["search_path"]
     if job["evidence"]:
+        sys.path.append(str(Path(__file__).parents[2]))
         _hold_crashes(directory)
     faulthandler.enable(stack)
-    for number in STACKS_SIGNALS:
-        faulthandler.register(number, stack)
-    if not STACKS_SIGNALS:
+    if job["stacks_signal"]:
+        faulthandler.register(job["stacks_signal"], stack)
+    else:
         faulthandler.dump_traceback_later(max(0.1, job["timeout"] - STACK_GRACE), file=stack)
-    _write_record(files.result, _attempt(job, files))
+    draft = directory / f"{RESULT}.part"
+    draft.write_text(json.dumps(_attempt(job, directory)), encoding="utf-8")
+    draft.replace(directory / RESULT)
 
 
-def _hold_crashes(directory: str) -> None:
+def _hold_crashes(directory: Path) -> None:
     """Hold a crashed thread where it failed, also while the interpreter ends, so that its native stack can be read.
 
     A forked worker is not held, because its parent must see it die. Its stacks go to a file of its own.
@@ -81,10 +63,11 @@ def _hold_crashes(directory: str) -> None:
     allow_tracing()
     faulthandler.disable()
     hold_on_fatal_signals()
-    follow_forks(Path(directory), lambda: True)
+    follow_forks(directory, lambda: True)
 
 
-def _attempt(job: Mapping[str, Any], files: StepFiles) -> dict[str, Any]:
+def _attempt(job: Mapping[str, Any], directory: Path) -> dict[str, Any]:
+    """The fields of the step's ``Outcome``."""
     try:
         if job["code"]:
             names: dict[str, Any] = {"__name__": "__step__", "arguments": job["arguments"]}
@@ -93,13 +76,13 @@ def _attempt(job: Mapping[str, Any], files: StepFiles) -> dict[str, Any]:
         else:
             function, arguments = _function(job["call"]), dict(job["arguments"])
             if "rl_stage" in inspect.signature(function).parameters:
-                arguments["rl_stage"] = functools.partial(_stage, os.open(files.stages, _APPEND))
+                arguments["rl_stage"] = functools.partial(_stage, os.open(directory / STAGES, _APPEND))
             value = function(**arguments)
         json.dumps(value)
     except BaseException as error:
         last_line = traceback.format_exception_only(type(error), error)[-1].strip()
-        return {"error": last_line, "stack": traceback.format_exc()}
-    return {"result": value}
+        return {"ending": "raised", "error": last_line, "stack": traceback.format_exc()}
+    return {"ending": "ok", "result": value}
 
 
 @contextlib.contextmanager
@@ -134,11 +117,5 @@ def _function(call: str) -> Callable[..., object]:
     return function
 
 
-def _write_record(path: str, record: Mapping[str, Any]) -> None:
-    with open(path + ".part", "w", encoding="utf-8") as stream:
-        json.dump(record, stream)
-    os.replace(path + ".part", path)
-
-
 if __name__ == "__main__":
-    _carry_out(sys.argv[1])
+    _carry_out(Path(sys.argv[1]))

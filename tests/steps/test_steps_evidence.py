@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import sys
 import time
 
@@ -11,7 +10,6 @@ import pytest
 
 from pytest_rlstability.osinfo.native_stacks import find_tool
 from pytest_rlstability.steps import StageRecord, Step, read_stages, run_step, runner
-from pytest_rlstability.steps.worker import StepFiles
 
 linux = pytest.mark.skipif(sys.platform != "linux", reason="what the kernel tells on Linux")
 
@@ -119,15 +117,13 @@ def _is_gone(pid: int) -> bool:
 
 def test_output_is_bounded(tmp_path, monkeypatch) -> None:
     monkeypatch.setattr(runner, "_MOST_OUTPUT", 1000)
-    files = StepFiles(str(tmp_path))
-    for path, size in ((files.stdout, 1001), (files.stderr, 1000)):
-        with open(path, "wb") as stream:
-            stream.write(b"x" * (size - 4) + b"last")
-    evidence = runner._Evidence()
-    runner._bound_output(files, evidence.output)
-    assert (os.path.getsize(files.stdout), os.path.getsize(files.stderr)) == (0, 1000)
-    assert evidence.output_of(files.stdout).endswith("xlast")
-    assert evidence.output_of(files.stderr).endswith("xlast")
+    stdout, stderr = tmp_path / "stdout.txt", tmp_path / "stderr.txt"
+    for path, size in ((stdout, 1001), (stderr, 1000)):
+        path.write_bytes(b"x" * (size - 4) + b"last")
+    runner._bound_output(tmp_path)
+    assert (stdout.stat().st_size, stderr.stat().st_size) == (0, 1000)
+    assert runner._output(stdout).endswith("xlast")
+    assert runner._output(stderr).endswith("xlast")
 
 
 def test_hundred_megabytes_of_output() -> None:
