@@ -111,12 +111,6 @@ class Flow:
         except OSError:
             pass  # the receiver is gone already
 
-    def reset(self) -> None:
-        self.connection.abort()
-
-    def cut(self) -> None:
-        self.connection.cut()
-
     def half_close(self) -> None:
         """End this direction; what still comes is read and dropped, so that the sender is never blocked."""
         self.finish()
@@ -147,11 +141,12 @@ class Flow:
             self.stalled = blocked_until == math.inf
             self.connection.relay.wake_at(self, blocked_until)
             return 0
-        for armed in self.armed:
-            if armed.active and armed.effect.strike(self):
-                self._count(armed)
-                return 0
-        return int(units)
+        ending = next((armed for armed in self.armed if armed.active and armed.rule.fault in _ENDINGS), None)
+        if ending is None:
+            return int(units)
+        self._count(ending)
+        _ENDINGS[ending.rule.fault](self)
+        return 0
 
     def _count(self, armed: _Armed) -> None:
         if not armed.counted:
@@ -167,6 +162,14 @@ class Flow:
         self.forwarded += sent
         self.connection.relay.counts[self._counted_as] += sent
         return sent
+
+
+_ENDINGS: dict[str, Callable[[Flow], None]] = {
+    "cut": lambda flow: flow.connection.cut(),
+    "half_close": Flow.half_close,
+    "reset": lambda flow: flow.connection.abort(),
+}
+"""The faults that end something, in place of the first byte beyond ``after_bytes``."""
 
 
 class Connection:

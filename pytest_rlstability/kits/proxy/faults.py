@@ -1,8 +1,7 @@
-"""What can go wrong with a connection: one class per fault, one registry line each.
+"""What can go wrong with a connection: one registry line per fault, and a class for each that holds bytes back.
 
 An *effect* is one fault on one direction of one connection. It never touches a socket: the relay asks it how many bytes
-may pass now, and an effect that ends something calls one of the three methods of ``Line``. The time is an argument, so
-that every effect can be tested with plain numbers.
+may pass now. The time is an argument, so that every effect can be tested with plain numbers.
 """
 
 from __future__ import annotations
@@ -11,26 +10,13 @@ import inspect
 import math
 import random
 from collections import deque
-from typing import Protocol
 
 from pytest_rlstability.model.units import parse_duration, parse_size
 
 
-class Line(Protocol):
-    """What an effect may do to the direction it works on."""
-
-    def reset(self) -> None:
-        """End the connection with a TCP RST on both sides."""
-
-    def cut(self) -> None:
-        """End the connection with a FIN on both sides, as if it were finished."""
-
-    def half_close(self) -> None:
-        """End this direction with a FIN, drop what still comes, and leave the other direction alone."""
-
-
 class Effect:
-    """One fault on one direction of one connection; this one lets everything pass."""
+    """One fault on one direction of one connection. This one lets everything pass: the relay itself ends and refuses
+    connections."""
 
     def arrive(self, units: int, now: float, chance: random.Random) -> None:
         """*units* came from the sender: bytes, or one for the end of the stream."""
@@ -45,38 +31,6 @@ class Effect:
     def wakes_at(self) -> float:
         """When the allowance grows again by itself."""
         return math.inf
-
-    def strike(self, line: Line) -> bool:
-        """Called in place of passing the first unit beyond ``after_bytes``; true if the fault ended it."""
-        return False
-
-
-class Reset(Effect):
-    """The connection ends with a TCP RST: the client reads ``ConnectionResetError(104)``."""
-
-    def strike(self, line: Line) -> bool:
-        line.reset()
-        return True
-
-
-class Cut(Effect):
-    """The connection ends cleanly, with bytes missing: the client reads a premature end of file."""
-
-    def strike(self, line: Line) -> bool:
-        line.cut()
-        return True
-
-
-class HalfClose(Effect):
-    """This direction ends cleanly, with bytes missing; the other one goes on."""
-
-    def strike(self, line: Line) -> bool:
-        line.half_close()
-        return True
-
-
-class Refuse(Effect):
-    """The connection is refused before a byte is read. The relay does this where it accepts connections."""
 
 
 class Stall(Effect):
@@ -174,8 +128,8 @@ class Drip(Effect):
 
 
 FAULTS: dict[str, type[Effect]] = {
-    "cut": Cut, "delay": Delay, "drip": Drip, "half_close": HalfClose, "refuse": Refuse, "reset": Reset, "stall": Stall,
-    "throttle": Throttle,
+    "cut": Effect, "delay": Delay, "drip": Drip, "half_close": Effect, "refuse": Effect, "reset": Effect,
+    "stall": Stall, "throttle": Throttle,
 }  # fmt: skip
 
 

@@ -65,8 +65,9 @@ class ChaosProxy:
         job = json.dumps({"upstream": upstream, "seed": str(seed), "parent": os.getpid()})
         command = module_command("pytest_rlstability.kits.proxy.process", job, isolated=True)
         self._process = HelperProcess(command, stdout=subprocess.PIPE)
-        self._line, self.port = self._join_process()
         self.host = HOST
+        self._line, self.port = self._join_process()
+        self._answers = self._line.makefile("rb")
 
     @property
     def pid(self) -> int:
@@ -74,7 +75,7 @@ class ChaosProxy:
 
     @property
     def closed(self) -> bool:
-        return self._line.fileno() == -1
+        return self._answers.closed
 
     @property
     def stats(self) -> ProxyStats:
@@ -111,6 +112,7 @@ class ChaosProxy:
         died = self._process.poll()
         if died is None:
             self._request("count")
+        self._answers.close()
         self._line.close()
         self._end_process()
         if died is not None:
@@ -135,21 +137,13 @@ class ChaosProxy:
         return line, message["port"]
 
     def _request(self, name: str, how: dict[str, object] | None = None) -> None:
+        request = json.dumps([name, how]).encode() + b"\n"
         with self._lock:
             try:
-                self._line.sendall(json.dumps([name, how]).encode() + b"\n")
-                self._counts = json.loads(self._receive_line())
-            except (ConnectionError, TimeoutError):
+                self._line.sendall(request)
+                self._counts = json.loads(self._answers.readline())
+            except (ConnectionError, TimeoutError, ValueError):  # ValueError: the line ended before the answer
                 raise self._death() from None
-
-    def _receive_line(self) -> bytes:
-        received = b""
-        while not received.endswith(b"\n"):
-            part = self._line.recv(65536)
-            if not part:
-                raise ConnectionError("the control line was closed")
-            received += part
-        return received
 
     def _end_process(self) -> None:
         if not self._process.ended_within(_PATIENCE_SECONDS):

@@ -12,20 +12,6 @@ from pytest_rlstability.kits.proxy.handle import ProxyStats
 from pytest_rlstability.kits.proxy.rules import Draw, Rule
 
 
-class RecordingLine:
-    def __init__(self) -> None:
-        self.calls: list[str] = []
-
-    def reset(self) -> None:
-        self.calls.append("reset")
-
-    def cut(self) -> None:
-        self.calls.append("cut")
-
-    def half_close(self) -> None:
-        self.calls.append("half_close")
-
-
 def passage_times(effect: Effect, units: int, until: float) -> list[tuple[float, int]]:
     """When how many of *units*, all there at time 0, pass the effect: what the relay would do, with a clock of ours."""
     effect.arrive(units, 0.0, random.Random(0))
@@ -40,20 +26,6 @@ def passage_times(effect: Effect, units: int, until: float) -> list[tuple[float,
         else:
             now = effect.wakes_at()
     return passed
-
-
-@pytest.mark.parametrize("fault", ["reset", "cut", "half_close"])
-def test_ending_faults_strike_by_their_own_name(fault: str) -> None:
-    line = RecordingLine()
-    assert make_effect(fault, {}).strike(line)
-    assert line.calls == [fault]
-
-
-@pytest.mark.parametrize("fault", ["delay", "drip", "stall", "throttle"])
-def test_shaping_faults_end_nothing(fault: str) -> None:
-    line = RecordingLine()
-    assert not make_effect(fault, {}).strike(line)
-    assert line.calls == []
 
 
 def test_stall_holds_for_ever_and_says_so() -> None:
