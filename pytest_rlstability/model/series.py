@@ -9,8 +9,7 @@ from __future__ import annotations
 import math
 from array import array
 from collections.abc import Iterable, Mapping, Sequence
-from itertools import pairwise
-from operator import itemgetter
+from math import isfinite
 
 CAPACITY = 512
 LAP_TIME = "lap_seconds"
@@ -168,9 +167,7 @@ class PeakTable(SampleTable):
     def __init__(self, rows: int = 2 * CAPACITY) -> None:
         super().__init__(rows)
         self._stretch = 2
-        self._waiting_laps: list[float] = []
-        self._waiting_seconds: list[float] = []
-        self._waiting: list[Mapping[str, float]] = []
+        self._waiting: list[tuple[float, float, dict[str, float]]] = []
         self._before = (math.nan, math.nan)
 
     def add(self, lap: float, seconds: float, values: Mapping[str, float]) -> None:
@@ -178,48 +175,42 @@ class PeakTable(SampleTable):
 
     def extend(self, laps: Sequence[float], seconds: Sequence[float], values: Sequence[Mapping[str, float]]) -> None:
         """Add samples. If one holds anything but numbers it is a ``TypeError``, and none of them is added."""
-        # the quickest check of all the numbers: summing raises for a text or None
-        totals = [sum(sample.values()) for sample in values]
-        if not math.isfinite(sum(totals) + sum(laps) + sum(seconds)):
-            values = [{name: value for name, value in sample.items() if math.isfinite(value)} for sample in values]
-        self.samples += len(values)
-        self._waiting_laps += laps
-        self._waiting_seconds += seconds
-        self._waiting += values
-        while len(self._waiting) >= self._stretch:
-            self._settle(self._stretch)
+        added = [
+            (lap + 0.0, moment + 0.0, {name: value for name, value in sample.items() if isfinite(value)})
+            for lap, moment, sample in zip(laps, seconds, values, strict=True)
+        ]
+        for lap, moment, sample in added:
+            lap_before, moment_before = self._before
+            if lap > lap_before:
+                sample.setdefault(LAP_TIME, (moment - moment_before) / (lap - lap_before))
+            self._before = lap, moment
+            self._waiting.append((lap, moment, sample))
+            if len(self._waiting) == self._stretch:
+                self._settle()
+        self.samples += len(added)
 
     def finish(self) -> None:
         """There are no more samples."""
         if self._waiting:
-            self._settle(len(self._waiting))
+            self._settle()
 
     def shrink(self, rows: int) -> None:
         """Thin further, to at most *rows* rows (no fewer than 4)."""
         while self._size > max(rows, 4):
             self._halve()
 
-    def _settle(self, count: int) -> None:
-        """Make two rows of the first *count* samples that wait."""
-        laps, self._waiting_laps = self._waiting_laps[:count], self._waiting_laps[count:]
-        seconds, self._waiting_seconds = self._waiting_seconds[:count], self._waiting_seconds[count:]
-        samples, self._waiting = self._waiting[:count], self._waiting[count:]
-        settled = _by_name(samples)
-        if (lap_times := self._lap_times(laps, seconds)) and LAP_TIME not in settled:
-            settled[LAP_TIME] = lap_times
-        peaks = {name: _extremes(values) for name, values in settled.items()}
-        if count > 1:
+    def _settle(self) -> None:
+        """Make two rows of the samples that wait."""
+        laps, seconds, samples = zip(*self._waiting, strict=True)
+        names = {name: None for sample in samples for name in sample}
+        peaks = {name: _extremes([sample[name] for sample in samples if name in sample]) for name in names}
+        if len(samples) > 1:
             self._append(laps[0], seconds[0], {name: first for name, (first, _) in peaks.items()})
         self._append(laps[-1], seconds[-1], {name: last for name, (_, last) in peaks.items()})
+        self._waiting.clear()
         if self._size >= self._most:
             self._halve()
             self._stretch *= 2
-
-    def _lap_times(self, laps: Sequence[float], seconds: Sequence[float]) -> list[float]:
-        """Seconds per lap between each sample and the one before it, wherever there were laps in between."""
-        moments = [self._before, *zip(laps, seconds, strict=True)]
-        self._before = moments[-1]
-        return [(later - earlier) / (to - since) for (since, earlier), (to, later) in pairwise(moments) if to > since]
 
     def _halve(self) -> None:
         """Make two rows of each four."""
@@ -234,18 +225,6 @@ class PeakTable(SampleTable):
         self._keep([row for start, end in fours for row in (start, end - 1)[-min(end - start, 2) :]])
         for column, values in peaks:
             column[: self._size] = array("d", values)
-
-
-def _by_name(samples: Sequence[Mapping[str, float]]) -> dict[str, Sequence[float]]:
-    """The values of each signal in *samples*."""
-    names = list(samples[0])
-    if len(names) > 1 and set(map(len, samples)) == {len(names)}:
-        try:  # nearly always all have the same signals; then this is much quicker
-            return dict(zip(names, zip(*map(itemgetter(*names), samples), strict=True), strict=True))
-        except KeyError:
-            pass
-    names = list(dict.fromkeys(name for sample in samples for name in sample))
-    return {name: [sample[name] for sample in samples if name in sample] for name in names}
 
 
 def _extremes(values: Sequence[float]) -> tuple[float, float]:
