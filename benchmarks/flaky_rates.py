@@ -45,7 +45,7 @@ def main() -> None:
     test = SequentialTest(arguments.pass_rate, arguments.confidence, arguments.max_runs)
     dice = random.Random(0)
     print(f"promised {test.pass_rate:g} at {test.confidence:g}, at most {test.max_runs} runs; ", end="")
-    print(f"kept when {test.worse_rate:.3f} is ruled out, without a failure after {test.clean_runs} runs")
+    print(f"kept when {test.worse_rate:.3f} is ruled out, without a failure after {test.rates(1.0).mean_runs:.0f} runs")
     print("true rate   FLAKY exact  simulated  undecided   mean runs exact  simulated   fixed-size FLAKY")
     for true_rate in sorted({*TRUE_RATES, test.pass_rate}, reverse=True):
         exact = test.rates(true_rate)

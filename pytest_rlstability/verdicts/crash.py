@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+import ntpath  # splits paths of every system
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 from pytest_rlstability.model.messages import NOT_DELIVERED, Json
 from pytest_rlstability.model.run import Run
@@ -37,29 +39,21 @@ def judge_crash(run: Run) -> Verdict | None:
 
 def _process_died(run: Run) -> Verdict:
     dump = parse_dump(run.ending.dump, run.ending.thread_names)
-    cause, frames = _cause(run, dump), dump.crashed_frames
-    stable_cause = dump.signal or cause.partition(" (")[0]  # without what was measured
-    native = f"native code loaded: {', '.join(dump.packages)}" if dump.packages else ""
-    return Verdict(
+    kind, cause = _end_of(run, dump)
+    return build_verdict(
+        run,
         Word.CRASH,
         f"{cause} {place_of(run)}",
-        sections=present(
-            ("", where(frames)),
-            ("", _between_tests(run)),
-            ("Stages", stages_text(run)),
-            ("Memory", run.seen.memory.text()),
+        cause=dump.signal or cause.partition(" (")[0],  # without what was measured
+        frames=dump.crashed_frames,
+        first=[("", _between_tests(run))],
+        more=[
             ("Python stacks", dump.render()),
             ("Native stack", run.ending.native_stack),
+            ("Native code loaded", ", ".join(dump.packages)),
             ("Dead workers", _workers_text(run)),
-            ("Process", f"{process_text(run)}\n{native}".strip()),
-        ),
-        facts={
-            "class": _class_of(run, dump),
-            "signal": dump.signal or _status_name(run),
-            "signature": signature(stable_cause, run.seen.phase, frames),
-            **shared_facts(run),
-        },
-        location=location_in(frames),
+        ],
+        facts={"class": kind, "signal": dump.signal or _status_name(_status(run))},
     )
 
 
@@ -73,58 +67,69 @@ def _between_tests(run: Run) -> str:
 
 def _worker_died(run: Run, failed: Json) -> Verdict:
     worker, *others = run.seen.dead_workers.values()
-    frames, phase = parse_dump(worker.stack).crashed_frames, failed["when"]
-    return Verdict(
+    return build_verdict(
+        run,
         Word.CRASH,
-        f"worker process {worker.name} (pid {worker.pid}) died by {worker.signal} {PHASE_WORDS[phase]}"
+        f"worker process {worker.name} (pid {worker.pid}) died by {worker.signal} {PHASE_WORDS[failed['when']]}"
         + (f", and {len(others)} more" if others else ""),
-        sections=present(
-            ("", where(frames)),
-            ("Dead workers", _workers_text(run)),
-            ("Stages", stages_text(run)),
-            ("Memory", run.seen.memory.text()),
-            ("The test then failed with", _failure_text(failed)),
-            ("Process", process_text(run)),
-        ),
-        facts={
-            "class": CrashClass.WORKER,
-            "signal": worker.signal,
-            "signature": signature(f"worker {worker.signal}", phase, frames),
-            **shared_facts(run),
-            "phase": phase,
-        },
-        location=location_in(frames),
+        cause=f"worker {worker.signal}",
+        frames=parse_dump(worker.stack).crashed_frames,
+        first=[("Dead workers", _workers_text(run))],
+        more=[("The test then failed with", _failure_text(failed))],
+        facts={"class": CrashClass.WORKER, "signal": worker.signal, "phase": failed["when"]},
     )
 
 
 def _over_the_cap(run: Run, failed: Json | None) -> Verdict | None:
     """CRASH when the test used more memory than it may, or the cap made it fail."""
-    limit = run.spec.memory_limit
-    if limit is None:
+    limit, why = run.spec.memory_limit, "" if failed is None else _failure_text(failed)
+    stopped = "MemoryError" in why
+    if limit is None or not (stopped or run.peak_memory > limit):
         return None
-    stopped = failed is not None and "MemoryError" in _failure_text(failed)
-    if not stopped and run.peak_memory <= limit:
-        return None
-    phase = failed["when"] if failed is not None else "call"
+    phase = "call" if failed is None else failed["when"]
     used = "" if stopped else f" ({format_size(run.peak_memory)} used)"
-    place = _crash_of(failed) if failed is not None else None
-    return Verdict(
+    verdict = build_verdict(
+        run,
         Word.CRASH,
         f"out of memory {PHASE_WORDS[phase]}: the limit is {format_size(limit)}{used}",
-        sections=present(
-            ("Stages", stages_text(run)),
-            ("Memory", run.seen.memory.text()),
-            ("The test failed with", "" if failed is None else _failure_text(failed)),
-            ("Process", process_text(run)),
-        ),
-        facts={
-            "class": CrashClass.MEMORY,
-            "signal": "MemoryError",
-            "signature": signature("out of memory", phase, ()),
-            **shared_facts(run),
-            "phase": phase,
-        },
-        location=Location(place["path"], place["lineno"]) if place else None,
+        cause="out of memory",
+        more=[("The test failed with", why)],
+        facts={"class": CrashClass.MEMORY, "signal": "MemoryError", "phase": phase},
+    )
+    place = None if failed is None else _crash_of(failed)
+    return replace(verdict, location=Location(place["path"], place["lineno"])) if place else verdict
+
+
+def build_verdict(
+    run: Run,
+    word: Word,
+    headline: str,
+    *,
+    cause: str,
+    frames: Sequence[Frame] = (),
+    first: Sequence[Section] = (),
+    more: Sequence[Section] = (),
+    facts: Mapping[str, Fact],
+) -> Verdict:
+    """A verdict with what every report on *run* shows besides: place, stages, memory and process.
+
+    *cause* is the part of the signature that does not change from run to run.
+    """
+    known = {**shared_facts(run), **facts}
+    sections = (
+        ("", _where(frames)),
+        *first,
+        ("Stages", _stages_text(run)),
+        ("Memory", run.seen.memory.text()),
+        *more,
+        ("Process", _process_text(run)),
+    )
+    return Verdict(
+        word,
+        headline,
+        sections=tuple(section for section in sections if section[1]),
+        facts={**known, "signature": signature(cause, str(known["phase"]), frames)},
+        location=location_in(frames),
     )
 
 
@@ -136,12 +141,12 @@ def signature(cause: str, phase: str, frames: Sequence[Frame]) -> str:
     """
     top = list(frames)[:3]
     chain = "<".join(frame.function for frame in top)
-    files = "<".join(f"{frame.file.replace(chr(92), '/').rpartition('/')[2]}:{frame.function}" for frame in top)
+    files = "<".join(f"{ntpath.basename(frame.file)}:{frame.function}" for frame in top)
     digest = hashlib.sha256(f"{cause}|{phase}|{files}".encode()).hexdigest()[:8]
     return " ".join(part for part in (cause, phase, chain, digest) if part)
 
 
-def stages_text(run: Run) -> str:
+def _stages_text(run: Run) -> str:
     """The stages that ``rl_stage`` recorded: those done, and the one the test died in."""
     lines = [f"done     {stage}" for stage in run.seen.stages_done]
     if run.seen.stages_open:
@@ -149,41 +154,33 @@ def stages_text(run: Run) -> str:
     return "\n".join(lines)
 
 
-def _cause(run: Run, dump: StackDump) -> str:
-    if run.ending.killed is not None:
-        return f"killed for {run.ending.killed.reason} ({run.ending.killed.detail})"
+def _end_of(run: Run, dump: StackDump) -> tuple[CrashClass, str]:
+    """How the process ended: the class, and the cause in words."""
+    killed, status = run.ending.killed, _status(run)
+    if killed is not None:
+        kind = CrashClass.MEMORY if killed.reason == "memory" else CrashClass.WATCHDOG
+        return kind, f"killed for {killed.reason} ({killed.detail})"
     if dump.signal:
-        return dump.signal
-    if (status := _status(run)) is None:
-        return "exit status unknown: its parent died"
+        return CrashClass.SIGNAL, dump.signal
+    if status is None:
+        return CrashClass.LOST, "exit status unknown: its parent died"
     if run.ending.killed_by_kernel:
-        return "killed for memory by the kernel (SIGKILL)"
+        return CrashClass.MEMORY, "killed for memory by the kernel (SIGKILL)"
     if status < 0:
-        return _status_name(run)
+        return CrashClass.SIGNAL, signal_name(-status)
     if run.seen.done and run.seen.clean_exit:
-        return f"exit code {status}"
+        return CrashClass.EXIT, f"exit code {status}"
     if status == NOT_DELIVERED and not run.seen.done:
-        return "closed the descriptors that its reports go through, noticed"
-    return f"ended itself with exit code {status}"
-
-
-def _class_of(run: Run, dump: StackDump) -> CrashClass:
-    if run.ending.killed is not None and run.ending.killed.reason != "memory":
-        return CrashClass.WATCHDOG
-    if run.ending.killed is not None or run.ending.killed_by_kernel:
-        return CrashClass.MEMORY
-    status = _status(run)
-    if dump.signal or (status or 0) < 0:
-        return CrashClass.SIGNAL
-    return CrashClass.LOST if status is None else CrashClass.EXIT
+        return CrashClass.EXIT, "closed the descriptors that its reports go through, noticed"
+    return CrashClass.EXIT, f"ended itself with exit code {status}"
 
 
 def _status(run: Run) -> int | None:
     return None if run.ending.exit is None else run.ending.exit.status
 
 
-def _status_name(run: Run) -> str:
-    if (status := _status(run)) is None:
+def _status_name(status: int | None) -> str:
+    if status is None:
         return ""
     return f"exit {status}" if status >= 0 else signal_name(-status)
 
@@ -205,7 +202,7 @@ def location_in(frames: Sequence[Frame]) -> Location | None:
     return Location(own.file, own.line, own.function)
 
 
-def where(frames: Sequence[Frame]) -> str:
+def _where(frames: Sequence[Frame]) -> str:
     """The newest line of the user's own code, and what it had called."""
     location = location_in(frames)
     if location is None:
@@ -225,7 +222,7 @@ def _workers_text(run: Run) -> str:
     return "\n".join(blocks)
 
 
-def process_text(run: Run) -> str:
+def _process_text(run: Run) -> str:
     parts = [f"pid {run.seen.pid}", f"backend {run.spec.backend}", f"seed {run.spec.seed}"]
     if run.peak_memory:
         parts.append(f"peak memory {format_size(run.peak_memory)}")
@@ -251,7 +248,3 @@ def _crash_of(report: Json) -> Json | None:
     """Where and with what *report* failed, if pytest knows."""
     longrepr = report["longrepr"]
     return longrepr.get("reprcrash") if isinstance(longrepr, dict) else None
-
-
-def present(*sections: Section) -> tuple[Section, ...]:
-    return tuple(section for section in sections if section[1])

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import ntpath  # splits paths of every system
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, Literal
@@ -119,9 +120,9 @@ def read_trial(number: int, run: Run, verdict: Verdict | None, *, expected_to_fa
     """The trial that *run* makes. *verdict* is what was judged of it from outside, if anything."""
     if verdict is not None:
         return _judged(number, run, verdict)
-    own = [report for report in run.seen.reports if report.get("$report_type", "TestReport") == "TestReport"]
-    for report in own:
-        if report["outcome"] == "skipped" and not (expected_to_fail and _failed_as_expected(report)):
+    for report in run.seen.reports:
+        own = report.get("$report_type", "TestReport") == "TestReport"
+        if own and report["outcome"] == "skipped" and not (expected_to_fail and _failed_as_expected(report)):
             return Trial(number, run, "aside")
     for report in run.seen.reports:
         if (report["outcome"] == "failed" and not _passed_unexpectedly(report)) or _failed_as_expected(report):
@@ -145,9 +146,7 @@ def flaky_verdict(trials: Trials, example: Callable[[Trial], str], command: Call
 
     *example* gives the whole text of a failed run, *command* what to type to run one seed alone.
     """
-    groups = trials.groups()
-    promise = trials.promise
-    low, high = trials.interval
+    groups, promise, (low, high) = trials.groups(), trials.promise, trials.interval
     rate = (
         f"pass rate {trials.passes / trials.runs:.2g}, between {low:.2g} and {high:.2g} "
         f"(each bound at {promise.confidence:g} confidence); promised: at least {promise.pass_rate:g}"
@@ -160,15 +159,12 @@ def flaky_verdict(trials: Trials, example: Callable[[Trial], str], command: Call
         sections=(
             ("", rate),
             ("Failures", "\n".join(_group_line(group) for group in groups)),
-            ("Runs", "".join(_LETTERS[trial.outcome] for trial in trials.trials)),
+            ("Runs", "".join({"passed": ".", "failed": "F", "aside": "s"}[trial.outcome] for trial in trials.trials)),
             *_examples(groups, example, command),
         ),
         facts={**trials.facts(), "signature": groups[0][0].signature},
         location=groups[0][0].location,
     )
-
-
-_LETTERS: Mapping[TrialOutcome, str] = {"passed": ".", "failed": "F", "aside": "s"}
 
 
 def count_line(group: list[Trial]) -> str:
@@ -186,8 +182,7 @@ def _examples(
     groups: list[list[Trial]], example: Callable[[Trial], str], command: Callable[[int], str]
 ) -> list[Section]:
     sections = []
-    for group in groups[:_SHOWN_EXAMPLES]:
-        first = group[0]
+    for first, *_ in groups[:_SHOWN_EXAMPLES]:
         text = f"{example(first).rstrip()}\n\nThis run alone: {command(first.run.spec.seed)}"
         sections.append((f"{first.label}, run {first.number}", text))
     if len(groups) > _SHOWN_EXAMPLES:
@@ -200,11 +195,13 @@ def _label(run: Run, verdict: Verdict) -> str:
     facts = verdict.facts
     if verdict.word is Word.LEAK:
         return f"{verdict.word} of {facts['signal']}" if "signal" in facts else verdict.word
-    is_stall = verdict.word is Word.STALL
-    cause = f"{verdict.word} {facts.get('class', '')}".strip() if is_stall else str(facts.get("signal", verdict.word))
-    function = _function(run)
+    cause = facts.get("signal", verdict.word)
+    if verdict.word is Word.STALL:
+        cause = f"{verdict.word} {facts.get('class', '')}".strip()
+    if function := _function(run):
+        return f"{cause} in {function}"
     phase = str(facts.get("phase", "call"))
-    return f"{cause} in {function}" if function else f"{cause} {PHASE_WORDS.get(phase, phase)}"
+    return f"{cause} {PHASE_WORDS.get(phase, phase)}"
 
 
 def _function(run: Run) -> str:
@@ -226,8 +223,7 @@ def _passed_unexpectedly(report: Json) -> bool:
 def _raised_label(report: Json, place: Location | None) -> str:
     """``AssertionError at test_env.py:12``."""
     name = report.get("rl_stability", {}).get("raised", "failure")
-    file = place.file.replace("\\", "/").rpartition("/")[2] if place else ""
-    label = f"{name} at {file}:{place.line}" if place else name
+    label = f"{name} at {ntpath.basename(place.file)}:{place.line}" if place else name
     return label if report["when"] == "call" else f"{label} {PHASE_WORDS[report['when']]}"
 
 

@@ -37,6 +37,8 @@ EXACT_LAPS = 768
 """Laps for a signal without noise: a pool of a few hundred connections or threads is full by then."""
 HALF_TIME = 0.5
 """The share of the time that a buffer gets to fill up, where laps are too slow for so many."""
+FLAT = "does not grow"
+STOPPED = "grew and stopped"
 WITHIN_LIMIT = "grows within its limit"
 STEADY = "grows steadily, but has not been watched for long"
 STEADINESS = 1.5
@@ -92,18 +94,19 @@ class Judgement:
 
     state: LeakState
     settled: bool
-    first: float = 0.0
-    last: float = 0.0
     per_lap: float = 0.0
     laps: int = 0
     laps_wanted: int = 0
     reason: str = ""
-    steady: bool = False
-    """It rises like a leak. If it is undecided, it was not watched for long enough."""
 
     @property
     def growing(self) -> bool:
         return self.state in (LeakState.LEAK, LeakState.UNDECIDED)
+
+    @property
+    def steady(self) -> bool:
+        """Whether it rises like a leak, and was not watched for long enough to call it one."""
+        return self.reason == STEADY
 
 
 def judge(laps: Sequence[float], values: Sequence[float], rule: Rule, evidence: Evidence) -> Judgement:
@@ -133,19 +136,18 @@ def judge(laps: Sequence[float], values: Sequence[float], rule: Rule, evidence: 
         reason = "still grows, but not steadily"
         return envelope.judgement(LeakState.UNDECIDED, evidence.final, reason, 4 * evidence.laps)
     settled = evidence.final or (_long_enough(evidence) and _resolved(envelope, rule, evidence))
-    if envelope.stopped_growing(rule):
-        return envelope.judgement(LeakState.BOUNDED, settled, "grew and stopped")
-    return envelope.judgement(LeakState.CLEAN, settled, "does not grow")
+    # the newer half must lie above the beginning by clearly more than noise
+    if min(envelope.newer) - envelope.lows[0] >= max(rule.smallest, 2 * envelope.newer_spread):
+        return envelope.judgement(LeakState.BOUNDED, settled, STOPPED)
+    return envelope.judgement(LeakState.CLEAN, settled, FLAT)
 
 
 @dataclass(frozen=True)
 class Envelope:
     """The lowest value in each of ``STRETCHES`` equal stretches of laps."""
 
-    lows: tuple[float, ...]
+    lows: list[float]
     lap_span: float
-    first: float
-    last: float
     per_lap: float
     """Growth per lap over the newer half, so without the warm-up."""
 
@@ -157,47 +159,33 @@ class Envelope:
             stretch = min(int((lap - start) * STRETCHES / span), STRETCHES - 1)
             if value < lows[stretch]:
                 lows[stretch] = value
-        return cls(tuple(_bridged(lows)), span, values[0], values[-1], _newer_slope(laps, values))
+        newer = bisect_left(laps, (laps[0] + laps[-1]) / 2)
+        return cls(_bridged(lows), span, slope(laps[newer:], values[newer:]))
 
     @property
     def rises(self) -> list[float]:
         return [after - before for before, after in pairwise(self.lows)]
 
     @property
-    def newer_rises(self) -> list[float]:
-        return self.rises[STRETCHES // 2 - 1 :]
+    def halves(self) -> tuple[list[float], list[float]]:
+        """The rises up to the newer half, and those within it."""
+        return self.rises[: STRETCHES // 2 - 1], self.rises[STRETCHES // 2 - 1 :]
 
     @property
-    def older_rises(self) -> list[float]:
-        return self.rises[: STRETCHES // 2 - 1]
+    def newer(self) -> list[float]:
+        return self.lows[STRETCHES // 2 :]
+
+    @property
+    def newer_spread(self) -> float:
+        return max(self.newer) - min(self.newer)
 
     @property
     def growth(self) -> float:
         return self.lows[-1] - self.lows[0]
 
-    @property
-    def newer_spread(self) -> float:
-        newer = self.lows[STRETCHES // 2 :]
-        return max(newer) - min(newer)
-
-    def stopped_growing(self, rule: Rule) -> bool:
-        """Whether the newer half lies above the beginning by clearly more than noise."""
-        rise = min(self.lows[STRETCHES // 2 :]) - self.lows[0]
-        return rise >= rule.smallest and rise >= 2 * self.newer_spread
-
     def judgement(self, state: LeakState, settled: bool, reason: str, laps_wanted: float = 0) -> Judgement:
-        flat = state in (LeakState.CLEAN, LeakState.BOUNDED) and reason in ("does not grow", "grew and stopped")
-        return Judgement(
-            state=state,
-            settled=settled,
-            first=self.first,
-            last=self.last,
-            per_lap=0.0 if flat else self.per_lap,
-            laps=int(self.lap_span),
-            laps_wanted=int(laps_wanted),
-            reason=reason,
-            steady=reason == STEADY,
-        )
+        per_lap = 0.0 if reason in (FLAT, STOPPED) else self.per_lap
+        return Judgement(state, settled, per_lap, int(self.lap_span), int(laps_wanted), reason)
 
 
 def _bridged(lows: Sequence[float]) -> list[float]:
@@ -226,13 +214,12 @@ def _leaks(laps: Sequence[float], values: Sequence[float], envelope: Envelope) -
 
 
 def _steady(envelope: Envelope) -> bool:
-    newer, older = envelope.newer_rises, envelope.older_rises
+    older, newer = envelope.halves
     if min(newer) <= 0 or sum(older) <= 0:
         return False
-    rate, earlier_rate = _trimmed_mean(newer), _trimmed_mean(older)
-    above = min(envelope.lows[STRETCHES // 2 :]) > max(envelope.lows[: STRETCHES // 4])
+    above = min(envelope.newer) > max(envelope.lows[: STRETCHES // 4])
     even = all(_trimmed_mean(rises) >= STEADINESS * _deviation(rises) for rises in (newer, envelope.rises))
-    return above and even and rate >= SLOPE_KEPT * earlier_rate
+    return above and even and _trimmed_mean(newer) >= SLOPE_KEPT * _trimmed_mean(older)
 
 
 def _staircase(laps: Sequence[float], values: Sequence[float]) -> bool:
@@ -241,24 +228,19 @@ def _staircase(laps: Sequence[float], values: Sequence[float]) -> bool:
     if any(after < before for before, after in pairwise(values)):
         return False
     start, span = laps[0], laps[-1] - laps[0]
-    slopes: list[float] = []
-    for halving in range(5):
-        end = start + span / 2**halving
-        middle = start + span / 2 ** (halving + 1)
-        slopes.append((_at(laps, values, end) - _at(laps, values, middle)) / (end - middle))
-    return min(slopes) > 0 and min(slopes) >= 0.45 * max(slopes)
-
-
-def _at(laps: Sequence[float], values: Sequence[float], lap: float) -> float:
-    return values[max(bisect_right(laps, lap) - 1, 0)]
+    horizons = [start + span / 2.0**halving for halving in range(6)]
+    reached = [values[max(bisect_right(laps, lap) - 1, 0)] for lap in horizons]
+    ends = zip(pairwise(horizons), pairwise(reached), strict=True)
+    slopes = [(value - before) / (end - middle) for (end, middle), (value, before) in ends]
+    return 0 < min(slopes) >= 0.45 * max(slopes)
 
 
 def _still_rising(envelope: Envelope, rule: Rule) -> bool:
     """Whether the newer half trends upwards by more than the resolution."""
-    newer = envelope.lows[STRETCHES // 2 :]
+    newer = envelope.newer
     if newer[-1] <= newer[0] or envelope.newer_spread <= _hidden(envelope, rule) * FINE:
         return False
-    return concordance(newer) >= 9 or (rule.exact and newer[-1] > newer[0])
+    return rule.exact or concordance(newer) >= 9
 
 
 def _hidden(envelope: Envelope, rule: Rule) -> float:
@@ -296,8 +278,8 @@ def _ripe(growth: float, rule: Rule, evidence: Evidence) -> bool:
 
 def _slows_down(envelope: Envelope) -> bool:
     """Whether the rate has nearly halved as the horizon doubled: something fills up."""
-    older, newer = _trimmed_mean(envelope.older_rises), _trimmed_mean(envelope.newer_rises)
-    return newer <= SLOPE_LOST * older and not _goes_on(envelope.newer_rises)
+    older, newer = envelope.halves
+    return _trimmed_mean(newer) <= SLOPE_LOST * _trimmed_mean(older) and not _goes_on(newer)
 
 
 def _goes_on(rises: Sequence[float]) -> bool:
@@ -308,23 +290,16 @@ def _goes_on(rises: Sequence[float]) -> bool:
 
 
 def _too_few(laps: Sequence[float], values: Sequence[float], evidence: Evidence) -> Judgement:
-    first, last = (values[0], values[-1]) if len(values) else (0.0, 0.0)
+    grown = values[-1] - values[0] if len(values) else 0.0
     done = int(laps[-1] - laps[0]) if len(laps) else 0
     return Judgement(
-        LeakState.UNDECIDED if last > first else LeakState.CLEAN,
+        LeakState.UNDECIDED if grown > 0 else LeakState.CLEAN,
         settled=evidence.final,
-        first=first,
-        last=last,
-        per_lap=(last - first) / done if done else 0.0,
+        per_lap=grown / done if done else 0.0,
         laps=done,
         laps_wanted=2 * FEWEST_SAMPLES,
         reason=f"only {done} laps were measured",
     )
-
-
-def _newer_slope(laps: Sequence[float], values: Sequence[float]) -> float:
-    older = bisect_left(laps, (laps[0] + laps[-1]) / 2)
-    return slope(laps[older:], values[older:])
 
 
 def _trimmed_mean(numbers: Sequence[float]) -> float:

@@ -63,12 +63,7 @@ class SequentialTest:
 
     def rates(self, true_rate: float) -> Rates:
         """The exact rates of a test that passes with probability *true_rate*."""
-        return _walk(self.decide, self.max_runs, true_rate)
-
-    @property
-    def clean_runs(self) -> int:
-        """How many runs it takes to keep the promise without a failure."""
-        return math.ceil(self._bound / -self._pass_weight - _ROUNDING)
+        return _walk(self.decide, self.max_runs, true_rate)[0]
 
     @cached_property
     def _bound(self) -> float:
@@ -96,26 +91,21 @@ class SequentialTest:
     def _breaking_failures(self) -> int:
         """The number of failures that breaks the promise once all runs are used: as few as the confidence allows, by
         themselves and together with what was broken early. If every run failed it is broken in any case."""
-        open_at_last: dict[int, float] = {}
-        early = _walk(self._early, self.max_runs, self.pass_rate, open_at_last)
+        early, still_open = _walk(self._early, self.max_runs, self.pass_rate)
         doubt = 1 - self.confidence + _ROUNDING
         allowed = doubt - early.broken
         fewest = self.max_runs
-        for failures in sorted(open_at_last, reverse=True):
-            allowed -= open_at_last[failures]
+        for passes in sorted(still_open):
+            failures = self.max_runs - passes
+            allowed -= still_open[passes]
             if allowed < 0 or _at_least(self.max_runs, failures, 1 - self.pass_rate) > doubt:
                 break
             fewest = failures
         return fewest
 
 
-def _walk(
-    decide: Callable[[int, int], Decision],
-    max_runs: int,
-    true_rate: float,
-    open_at_last: dict[int, float] | None = None,
-) -> Rates:
-    """Follow the probability of each count through all the runs; what is open at the end goes to *open_at_last*."""
+def _walk(decide: Callable[[int, int], Decision], max_runs: int, true_rate: float) -> tuple[Rates, dict[int, float]]:
+    """The exact rates, and the probability of each number of passes that is still open after the last run."""
     answers = {"kept": 0.0, "broken": 0.0, "undecided": 0.0}
     mean = 0.0
     going = {0: 1.0}
@@ -132,9 +122,7 @@ def _walk(
                 going[passes] = weight
             else:
                 answers[answer] += weight
-    if open_at_last is not None:
-        open_at_last.update({max_runs - passes: weight for passes, weight in going.items()})
-    return Rates(**answers, mean_runs=mean)
+    return Rates(**answers, mean_runs=mean), going
 
 
 def interval(runs: int, passes: int, confidence: float) -> tuple[float, float]:

@@ -9,16 +9,7 @@ from pytest_rlstability.model.run import Run
 from pytest_rlstability.model.stack_dump import Frame, StackDump, parse_dump
 from pytest_rlstability.model.verdict import StallClass, Verdict, Word
 from pytest_rlstability.osinfo.threads import TreeState
-from pytest_rlstability.verdicts.crash import (
-    location_in,
-    place_of,
-    present,
-    process_text,
-    shared_facts,
-    signature,
-    stages_text,
-    where,
-)
+from pytest_rlstability.verdicts.crash import build_verdict, place_of
 
 _MOST_THREADS = 100
 """faulthandler writes no more than this."""
@@ -57,30 +48,24 @@ def judge_stall(run: Run) -> Verdict | None:
     facts = killed.facts
     kind = str(facts.get("class", StallClass.UNKNOWN))
     dump = _main_first(parse_dump(run.ending.dump, run.ending.thread_names))
-    frames = _main_frames(dump)
-    return Verdict(
+    return build_verdict(
+        run,
         Word.STALL,
         f"{kind}, {killed.detail}, {place_of(run)}",
-        sections=present(
-            ("", where(frames)),
+        cause=f"stall {kind}",
+        frames=_main_frames(dump),
+        first=[
             ("", str(facts.get("hint", ""))),
             ("Wait-for cycle", str(facts.get("cycle", ""))),
             ("Waits for locks", str(facts.get("waits", ""))),
-            ("Stages", stages_text(run)),
-            ("Memory", run.seen.memory.text()),
+        ],
+        more=[
             ("Threads", str(facts.get("threads", ""))),
             ("Python stacks", dump.render()),
             ("Worker stacks", str(facts.get("worker_stacks", ""))),
             ("Native stack", telling_native(run.ending.native_stack)),
-            ("Process", process_text(run)),
-        ),
-        facts={
-            "class": kind,
-            "limit": killed.limit,
-            "signature": signature(f"stall {kind}", run.seen.phase, frames),
-            **shared_facts(run),
-        },
-        location=location_in(frames),
+        ],
+        facts={"class": kind, "limit": killed.limit},
     )
 
 
