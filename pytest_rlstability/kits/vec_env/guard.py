@@ -51,6 +51,7 @@ class VecEnvGuard:
             self._bound_process(index, process)
 
     def lost(self, index: int) -> NoReturn:
+        """Worker *index* is dead, or has closed its end of the pipe."""
         self._raise_again()
         process = self._processes[index]
         BaseProcess.join(process, _EXIT_SECONDS)
@@ -65,6 +66,7 @@ class VecEnvGuard:
         self._fail(VerdictFailure(self._judge_dead(index, code)))
 
     def stuck(self, index: int) -> NoReturn:
+        """Worker *index* is alive and has neither read nor written for the whole limit."""
         self._raise_again()
         silent = [index] + [other.index for other in self._connections if other.index != index and other.is_silent()]
         doing = self._activities(silent)

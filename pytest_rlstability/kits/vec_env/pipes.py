@@ -5,19 +5,12 @@ from __future__ import annotations
 import os
 import select
 from multiprocessing.connection import Connection
-from typing import Any, NoReturn, Protocol
+from typing import TYPE_CHECKING, Any
 
 from pytest_rlstability.compat.cpython import OwnReadAndWrite
 
-
-class SilenceHandler(Protocol):
-    """Decides what a silent worker means. Neither method returns."""
-
-    def lost(self, index: int) -> NoReturn:
-        """Worker *index* is dead, or has closed its end."""
-
-    def stuck(self, index: int) -> NoReturn:
-        """Worker *index* is alive and has neither read nor written for the whole limit."""
+if TYPE_CHECKING:
+    from pytest_rlstability.kits.vec_env.guard import VecEnvGuard
 
 
 class BoundedConnection(OwnReadAndWrite, Connection):
@@ -28,7 +21,7 @@ class BoundedConnection(OwnReadAndWrite, Connection):
     """
 
     def __init__(
-        self, connection: Connection, index: int, signs_of_death: list[int], limit: float, on_silence: SilenceHandler
+        self, connection: Connection, index: int, signs_of_death: list[int], limit: float, guard: VecEnvGuard
     ) -> None:
         super().__init__(os.dup(connection.fileno()))
         connection.close()
@@ -37,7 +30,7 @@ class BoundedConnection(OwnReadAndWrite, Connection):
         self.command = ""
         self.awaits_answer = False
         self.limit = limit
-        self._on_silence = on_silence
+        self._guard = guard
         self._readable = self._poller(select.POLLIN, signs_of_death)
         self._writable = self._poller(select.POLLOUT, signs_of_death)
 
@@ -66,7 +59,7 @@ class BoundedConnection(OwnReadAndWrite, Connection):
             except ConnectionResetError:
                 part = b""
             if not part:
-                self._on_silence.lost(self.index)
+                self._guard.lost(self.index)
             return part
 
     def write_some(self, handle: int, data: bytes) -> int:
@@ -76,15 +69,15 @@ class BoundedConnection(OwnReadAndWrite, Connection):
             except BlockingIOError:
                 self._wait(self._writable)
             except (BrokenPipeError, ConnectionResetError):
-                self._on_silence.lost(self.index)
+                self._guard.lost(self.index)
 
     def _wait(self, poller: select.poll) -> None:
         ready = poller.poll(self.limit * 1000)
         if not ready:
-            self._on_silence.stuck(self.index)
+            self._guard.stuck(self.index)
         # If only a sign of death is ready, the worker is dead. Look again: it may have written just before its end.
         if self.fileno() not in dict(ready) and self.fileno() not in dict(poller.poll(0)):
-            self._on_silence.lost(self.index)
+            self._guard.lost(self.index)
 
     def _poller(self, event: int, signs_of_death: list[int]) -> select.poll:
         poller = select.poll()

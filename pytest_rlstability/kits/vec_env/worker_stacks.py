@@ -7,76 +7,55 @@ that was started earlier does not see the variable.
 
 from __future__ import annotations
 
-import faulthandler
 import multiprocessing
 import os
 import re
 import signal
 import stat
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from multiprocessing.process import BaseProcess
 from pathlib import Path
 
+import pytest
+
+from pytest_rlstability.child.crash_handlers import follow_forks
 from pytest_rlstability.compat.cpython import start_method
 from pytest_rlstability.model.stack_dump import StackDump, parse_dump
 from pytest_rlstability.model.units import KEPT_BYTES
 from pytest_rlstability.model.verdict import Location
-from pytest_rlstability.osinfo.fatal_signals import (
-    FATAL_SIGNALS,
-    STACKS_SIGNAL,
-    ask_for_stacks,
-    default_fatal_signals,
-    signal_name,
-)
+from pytest_rlstability.osinfo.fatal_signals import FATAL_SIGNALS, ask_for_stacks, signal_name, worker_faults_path
 from pytest_rlstability.osinfo.linux import descriptor_path
 from pytest_rlstability.osinfo.native_stacks import native_stack
 from pytest_rlstability.verdicts.crash import location_in
 
 _ASKING_SECONDS = 2.0
 _directory: Path | None = None
-_hook_is_set = False
+_is_recording = False
 
 
 @contextmanager
-def recorded(directory: Path) -> Iterator[None]:
-    """Workers that start inside this block leave their stacks, the forked ones in *directory*."""
-    global _directory, _hook_is_set
-    if not _hook_is_set:
-        os.register_at_fork(after_in_child=_prepare_forked_worker)
-        _hook_is_set = True
-    variable = os.environ.get("PYTHONFAULTHANDLER")
-    _directory = directory
-    os.environ["PYTHONFAULTHANDLER"] = "1"
-    try:
-        yield
-    finally:
-        _directory = None
-        if variable is None:
-            del os.environ["PYTHONFAULTHANDLER"]
-        else:
-            os.environ["PYTHONFAULTHANDLER"] = variable
-
-
-def _prepare_forked_worker() -> None:
-    """A fork hook cannot be removed: outside ``recorded()`` it does nothing."""
-    if _directory is None:
-        return
-    with suppress(OSError):
-        file = os.open(_directory / str(os.getpid()), os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
-        faulthandler.disable()  # pytest may have enabled it: then it would not set its handlers again
-        default_fatal_signals()
-        faulthandler.enable(file=file, all_threads=True)
-        if STACKS_SIGNAL is not None:
-            faulthandler.register(STACKS_SIGNAL, file=file, all_threads=True)
+def recorded(make_directory: Callable[[], Path]) -> Iterator[None]:
+    """Workers that start inside this block leave their stacks, the forked ones in a directory that is made once."""
+    global _directory, _is_recording
+    if _directory is None:  # a fork hook cannot be removed, so that a process has one hook and one directory
+        _directory = make_directory()
+        follow_forks(_directory, lambda: _is_recording)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PYTHONFAULTHANDLER", "1")
+        _is_recording = True
+        try:
+            yield
+        finally:
+            _is_recording = False
 
 
 def stack_of_dead(process: BaseProcess, exit_code: int | None) -> tuple[str, Location | None]:
     """The Python stacks a dead worker left, or the reason in parentheses why there are none; and where it was."""
     if exit_code is None or -exit_code not in FATAL_SIGNALS:
         return "(none: a process leaves one only when it crashes by itself)", None
-    written = _stderr_text()
-    for text in (_own_file(process), written or ""):
+    own, written = _own_file(process), _stderr_text()
+    for text in (own.read_text(errors="replace") if own else "", written or ""):
         dump = parse_dump("".join(text.rpartition("Fatal Python error")[1:]))
         if dump.signal == signal_name(-exit_code):
             return _shown(dump)
@@ -98,10 +77,12 @@ def _shown(dump: StackDump) -> tuple[str, Location | None]:
 
 def stack_of_alive(process: BaseProcess) -> tuple[str, Location | None]:
     """The same for a worker that is stuck or stopped. A stopped one is continued, to write its stacks."""
-    text = _ask(process)
-    if text:
-        return _shown(parse_dump(text))
     assert process.pid is not None
+    own = _own_file(process)
+    if own is not None:  # any other worker would die of the signal that asks
+        os.kill(process.pid, signal.SIGCONT)
+        if text := ask_for_stacks(process.pid, own, seconds=_ASKING_SECONDS):
+            return _shown(parse_dump(text))
     native = native_stack(process.pid)
     if native.startswith("("):
         native += "\n(pip install 'pytest-rlstability[native]' brings pystack, which needs no help of the worker)"
@@ -133,17 +114,9 @@ def _stderr_text() -> str | None:
     return content.decode(errors="replace")
 
 
-def _own_file(process: BaseProcess) -> str:
-    if _directory is not None:
-        with suppress(OSError):
-            return (_directory / str(process.pid)).read_text(errors="replace")
-    return ""
-
-
-def _ask(process: BaseProcess) -> str:
-    """Ask for stacks only if the worker has a file of its own: any other would die of the signal."""
-    if _directory is None or not (file := _directory / str(process.pid)).exists():
-        return ""
-    assert process.pid is not None
-    os.kill(process.pid, signal.SIGCONT)
-    return ask_for_stacks(process.pid, file, seconds=_ASKING_SECONDS)
+def _own_file(process: BaseProcess) -> Path | None:
+    """The file to which a forked worker writes its stacks; None if it was not set up for that."""
+    if _directory is None or process.pid is None:
+        return None
+    path = worker_faults_path(_directory, process.pid)
+    return path if path.exists() else None
