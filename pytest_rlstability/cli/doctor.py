@@ -10,13 +10,9 @@ import os
 import re
 import signal
 import sys
-from collections.abc import Iterable
-from typing import TYPE_CHECKING
+import tempfile
 
 from pytest_rlstability.model.units import DURATION_FORM, parse_duration
-
-if TYPE_CHECKING:
-    from pytest_rlstability.doctor.examination import Examination, StepReport
 
 _TARGET = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*:[^\W\d]\w*(\.[^\W\d]\w*)*")
 
@@ -56,17 +52,13 @@ def _limit(value: str) -> float:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    from pytest_rlstability.doctor.examination import UnknownGroupError
-
     # Leave by an exception, so that running steps are ended and temporary files removed.
     signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))
     if sys.stdout is not None and hasattr(sys.stdout, "reconfigure"):
         sys.stdout.reconfigure(errors="backslashreplace")
     try:
-        return 1 if _examine(arguments).failed else 0
-    except UnknownGroupError as error:
-        print(f"rlstability doctor: error: argument --only: invalid choice: {error}", file=sys.stderr)
-        return 2
+        with tempfile.TemporaryDirectory(prefix="rlstability-doctor-", ignore_cleanup_errors=True) as scratch:
+            return _examine(arguments, scratch)
     except BrokenPipeError:
         # stdout was closed; Python must not complain about it at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
@@ -76,32 +68,24 @@ def run(arguments: argparse.Namespace) -> int:
         return 130
 
 
-def _examine(arguments: argparse.Namespace) -> Examination:
+def _examine(arguments: argparse.Namespace, scratch: str) -> int:
     """Run the steps. The text is printed as they end, JSON when all have ended."""
     from pytest_rlstability.doctor import report
-    from pytest_rlstability.doctor.examination import examine
+    from pytest_rlstability.doctor.examination import Examiner
 
-    current_group = ""
-
-    def show_step(step: StepReport) -> None:
-        nonlocal current_group
-        if step.group != current_group:
-            current_group = step.group
-            show(["", step.group.replace("-", " ")])
-        show(report.step_lines(step))
-
-    def show(lines: Iterable[str]) -> None:
-        if not arguments.json:
-            print("\n".join(lines), flush=True)
-
-    examination = examine(
-        arguments.only or (() if arguments.stages else None),
-        arguments.stages,
-        limit=arguments.step_limit,
-        on_facts=lambda facts: show(["machine", *report.facts_lines(facts)]),
-        on_step=show_step,
-    )
-    show(report.closing_lines(examination))
+    only_stages = bool(arguments.stages and not arguments.only)
+    examiner = Examiner(scratch, arguments.step_limit, plugins=not only_stages)
+    for group in arguments.only:
+        if group not in examiner.groups:
+            complaint = f"argument --only: invalid choice: {group!r} (choose from {', '.join(examiner.groups)})"
+            print(f"rlstability doctor: error: {complaint}", file=sys.stderr)
+            return 2
+    wanted = arguments.only or (() if only_stages else examiner.groups)
+    reports = examiner.run([group for group in examiner.groups if group in wanted], arguments.stages)
     if arguments.json:
-        print(report.as_json(examination))
-    return examination
+        list(reports)
+        print(report.as_json(examiner.found))
+    else:
+        for line in report.text_lines(examiner, reports):
+            print(line, flush=True)
+    return 1 if examiner.found.failed else 0

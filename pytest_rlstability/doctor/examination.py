@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import os
-import tempfile
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
+from itertools import chain
 from typing import Literal
 
 from pytest_rlstability.doctor import step_list
 from pytest_rlstability.doctor.advice import Advice, advise
 from pytest_rlstability.doctor.facts import Facts, gather_facts
 from pytest_rlstability.doctor.places import place_of, stack_of
-from pytest_rlstability.doctor.plugins import other_plugins, shipped_steps, step_from
+from pytest_rlstability.doctor.plugins import other_plugins, shipped_steps
 from pytest_rlstability.steps import Outcome, StageRecord, Step, run_step
 from pytest_rlstability.steps.doctor_step import DoctorStep
 
@@ -53,75 +53,52 @@ class Examination:
 
     facts: Facts = field(default_factory=dict)
     steps: list[StepReport] = field(default_factory=list)
-    advice: list[Advice] = field(default_factory=list)
 
     @property
     def failed(self) -> list[StepReport]:
         return [step for step in self.steps if step.failed]
 
+    @property
+    def advice(self) -> list[Advice]:
+        return advise(self.facts)
 
-class UnknownGroupError(ValueError):
-    """A group without steps was asked for; the text says which groups there are."""
 
+class Examiner:
+    """Runs steps one after the other, each in a process of its own and for at most *limit* seconds.
 
-def examine(
-    groups: Collection[str] | None = None,
-    targets: Sequence[str] = (),
-    *,
-    limit: float = 120.0,
-    on_facts: Callable[[Facts], None] = lambda facts: None,
-    on_step: Callable[[StepReport], None] = lambda report: None,
-) -> Examination:
-    """Gather the facts, run the steps of *groups* (None: all) and then the user's *targets*, one after the other.
-
-    ``examine(groups=["physics"]).failed`` is empty when Box2D works here. *limit* is each step's own, in seconds.
+    The facts are known once it is made. *scratch* is the steps' directory for temporary files: what one of them leaves
+    behind when it dies goes with it. With *plugins* the steps of other plugins are loaded.
     """
-    # Not in pytest's or the user's temporary directory: what a step leaves there when it dies goes with this one.
-    with tempfile.TemporaryDirectory(prefix="rlstability-doctor-", ignore_cleanup_errors=True) as scratch:
-        examiner = _Examiner(scratch, limit, on_step)
-        failures = [] if groups == () else examiner.load_plugins()
-        wanted = examiner.check_groups(groups)
-        survey = examiner.take_facts()
-        on_facts(examiner.found.facts)
-        for failure in [*failures, *survey]:
-            examiner.note(failure)
-        examiner.run_groups(wanted)
-        examiner.run_targets(targets)
-    found = examiner.found
-    found.advice = advise(found.facts)
-    return found
 
-
-class _Examiner:
-    def __init__(self, scratch: str, limit: float, on_step: Callable[[StepReport], None]) -> None:
-        self.found = Examination()
+    def __init__(self, scratch: str, limit: float, *, plugins: bool = True) -> None:
+        self._scratch, self._limit = scratch, limit
         self._steps = shipped_steps()
         self._broken: list[str] = []
-        self._scratch, self._limit, self._on_step = scratch, limit, on_step
+        self._early = self._load_plugins() if plugins else []
+        self.groups = step_list.groups_of(self._steps)
+        self.found = Examination(gather_facts())
+        self._early += self._survey()
 
-    def load_plugins(self) -> list[StepReport]:
+    def run(self, groups: Iterable[str], targets: Iterable[str] = ()) -> Iterator[StepReport]:
+        """Run the steps of *groups*, then the user's *targets*. What failed before comes first."""
+        for report in chain(self._early, self._run_groups(groups), self._run_targets(targets)):
+            self.found.steps.append(report)
+            yield report
+
+    def _load_plugins(self) -> list[StepReport]:
         """Add the steps of other plugins; those that cannot be loaded are failed steps."""
         failures = []
         for module in other_plugins():
             call = "pytest_rlstability.doctor.plugins:load_plugin"
             outcome = self._run(DoctorStep(f"plugin {module}", "plugins", call, arguments={"module": module}))
             if outcome.ending == "ok":
-                self._steps += map(step_from, outcome.result)
+                self._steps += [DoctorStep(**{**data, "needs": tuple(data["needs"])}) for data in outcome.result]
             else:
                 failures.append(report_of("plugins", outcome))
         return failures
 
-    def check_groups(self, groups: Collection[str] | None) -> list[str]:
-        """The *groups* in the order in which they are run."""
-        known = step_list.groups_of(self._steps)
-        for group in groups or ():
-            if group not in known:
-                raise UnknownGroupError(f"{group!r} (choose from {', '.join(known)})")
-        return [group for group in known if groups is None or group in groups]
-
-    def take_facts(self) -> list[StepReport]:
-        """Gather the facts of the machine and its libraries. A Python that cannot look for them is a failed step."""
-        self.found.facts = gather_facts()
+    def _survey(self) -> list[StepReport]:
+        """Find out which libraries are installed. A Python that cannot look for them is a failed step."""
         modules = list(dict.fromkeys([*step_list.MODULES, *step_list.needed_by(self._steps)]))
         arguments = {"modules": modules, "distributions": step_list.DISTRIBUTIONS}
         call = "pytest_rlstability.doctor.checks.libraries:survey"
@@ -132,14 +109,13 @@ class _Examiner:
         self.found.facts.update({"modules": modules, "distributions": {}})
         return [report_of(step_list.IMPORTS, outcome)]
 
-    def run_groups(self, groups: Sequence[str]) -> None:
-        installed = self.found.facts["modules"]
+    def _run_groups(self, groups: Iterable[str]) -> Iterator[StepReport]:
         for group in groups:
-            for step in self._steps_of(group, installed):
-                self._run_step(step, installed)
+            for step in self._steps_of(group):
+                yield from self._run_step(step)
 
-    def _steps_of(self, group: str, installed: Collection[str]) -> list[DoctorStep]:
-        steps = [step for step in self._steps if step.group == group]
+    def _steps_of(self, group: str) -> list[DoctorStep]:
+        steps, installed = [step for step in self._steps if step.group == group], self.found.facts["modules"]
         if group == step_list.IMPORTS:
             steps += step_list.import_steps(self._steps, installed)
         if group == step_list.IMPORT_ORDER:
@@ -147,28 +123,28 @@ class _Examiner:
             steps += step_list.order_steps(step_list.needed_by(self._steps), working)
         return steps
 
-    def run_targets(self, targets: Iterable[str]) -> None:
+    def _run_targets(self, targets: Iterable[str]) -> Iterator[StepReport]:
         path = os.pathsep.join(filter(None, [os.getcwd(), os.environ.get("PYTHONPATH")]))
         call = "pytest_rlstability.doctor.checks.user:run_stage"
         for target in targets:
             step = DoctorStep(target, YOUR_STAGES, call, arguments={"target": target})
-            self.note(report_of(YOUR_STAGES, self._run(step, os.getcwd(), PYTHONPATH=path)))
+            yield report_of(YOUR_STAGES, self._run(step, os.getcwd(), PYTHONPATH=path))
 
-    def _run_step(self, step: DoctorStep, installed: Collection[str]) -> None:
-        if missing := step.missing(installed):
-            self.note(StepReport(step.name, step.group, "not installed", f"{', '.join(missing)} not installed"))
+    def _run_step(self, step: DoctorStep) -> Iterator[StepReport]:
+        if missing := [module for module in step.needs if module not in self.found.facts["modules"]]:
+            yield StepReport(step.name, step.group, "not installed", f"{', '.join(missing)} not installed")
             return
         if blockers := step_list.blockers_of(step, self._broken):
             reason = f"not run, import {' and '.join(blockers)} fails"
-            self.note(StepReport(step.name, step.group, "not run", reason))
+            yield StepReport(step.name, step.group, "not run", reason)
             return
         outcome = self._run(step)
         self._learn(outcome)
-        self.note(report_of(step.group, outcome))
+        yield report_of(step.group, outcome)
         if step.imports and outcome.ending != "ok":
             self._broken.append(step.imports)
         for pair in step_list.follow_up(step, outcome):
-            self._run_step(pair, installed)
+            yield from self._run_step(pair)
 
     def _run(self, step: DoctorStep, directory: str = "", **environment: str) -> Outcome:
         environment["TMPDIR"] = self._scratch
@@ -184,16 +160,12 @@ class _Examiner:
         facts, result = self.found.facts, outcome.result
         if not isinstance(result, dict):
             return
-        for name in ("torch", "fork_after_threads", "thread_pools"):
+        for name in ("torch", "fork_after_threads"):
             if result.get(name):
                 facts[name] = result[name]
         for name in ("openmp", "blas"):
             if len(result.get(name, [])) > len(facts.setdefault(name, [])):
                 facts[name] = result[name]
-
-    def note(self, report: StepReport) -> None:
-        self.found.steps.append(report)
-        self._on_step(report)
 
 
 def report_of(group: str, outcome: Outcome) -> StepReport:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib
 import importlib.metadata
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from dataclasses import asdict
 from typing import Any
 
@@ -18,25 +18,19 @@ from pytest_rlstability.steps.doctor_step import DoctorStep, Stage
 _PACKAGE = "pytest-rlstability"
 
 
-def _manager() -> pytest.PytestPluginManager:
+def _steps_of(plugins: Iterable[object]) -> list[DoctorStep]:
+    """The steps of *plugins*, in their order."""
     manager = pytest.PytestPluginManager()
     manager.add_hookspecs(hookspecs)
-    return manager
-
-
-def _steps_of(manager: pytest.PytestPluginManager) -> list[DoctorStep]:
-    """The steps in the order in which their plugins were registered."""
+    for plugin in plugins:
+        manager.register(plugin)
     added: list[list[DoctorStep]] = manager.hook.pytest_rlstability_doctor_steps()
     return [step for steps in reversed(added) for step in steps]
 
 
 def shipped_steps() -> list[DoctorStep]:
     """The steps of the package and its kits. Their plugins import no library, so that none can crash here."""
-    manager = _manager()
-    manager.register(step_list)
-    for name in kits.PLUGINS:
-        manager.import_plugin(name)
-    return _steps_of(manager)
+    return _steps_of([step_list, *map(importlib.import_module, kits.PLUGINS)])
 
 
 def other_plugins() -> Iterator[str]:
@@ -48,15 +42,9 @@ def other_plugins() -> Iterator[str]:
 
 def load_plugin(module: str, rl_stage: Stage) -> list[dict[str, Any]]:
     """The steps of another plugin. Called in a process of its own: what the plugin imports is unknown."""
-    manager = _manager()
     with rl_stage(f"import {module}"):
-        manager.register(importlib.import_module(module))
-    return [asdict(step) for step in _steps_of(manager)]
-
-
-def step_from(data: Mapping[str, Any]) -> DoctorStep:
-    """The step that ``load_plugin`` returned."""
-    return DoctorStep(**{**data, "needs": tuple(data["needs"])})
+        plugin = importlib.import_module(module)
+    return [asdict(step) for step in _steps_of([plugin])]
 
 
 def _normal(requirement: str) -> str:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import asdict
 
 from pytest_rlstability.doctor.advice import Advice
 from pytest_rlstability.doctor.checks.libraries import openmp_family
-from pytest_rlstability.doctor.examination import YOUR_STAGES, Examination, StepReport
+from pytest_rlstability.doctor.examination import YOUR_STAGES, Examination, Examiner, StepReport
 from pytest_rlstability.doctor.facts import Facts
 from pytest_rlstability.model.units import format_duration, format_size
 from pytest_rlstability.steps import StageRecord
@@ -152,19 +152,32 @@ def detail_lines(step: StepReport) -> Iterator[str]:
             yield from (f"  {printable(line)}" for line in text.strip("\n").splitlines())
 
 
-def closing_lines(examination: Examination) -> Iterator[str]:
+def text_lines(examiner: Examiner, reports: Iterable[StepReport]) -> Iterator[str]:
+    """The whole text, each line as soon as it is known."""
+    yield "machine"
+    yield from facts_lines(examiner.found.facts)
+    group = ""
+    for step in reports:
+        if step.group != group:
+            group = step.group
+            yield from ("", group.replace("-", " "))
+        yield from step_lines(step)
+    yield from _closing_lines(examiner.found)
+
+
+def _closing_lines(examination: Examination) -> Iterator[str]:
     """The sections below the table, and the summary."""
     for title, lines in (
         ("found", list(found_lines(examination.facts))),
         ("failures", [line for step in examination.failed for line in detail_lines(step)]),
-        ("advice", [line for advice in examination.advice for line in advice_lines(advice)]),
+        ("advice", [line for advice in examination.advice for line in _advice_lines(advice)]),
     ):
         if lines:
             yield from ("", title, *lines)
     yield from ("", summary(examination))
 
 
-def advice_lines(advice: Advice) -> Iterator[str]:
+def _advice_lines(advice: Advice) -> Iterator[str]:
     yield printable(f"  * {advice.found} [{advice.name}]")
     yield printable(f"    {advice.do}")
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Collection, Iterator, Sequence
 
 from pytest_rlstability.steps import Outcome
@@ -29,20 +28,16 @@ _BRINGS = {"stable_baselines3": ("torch", "gymnasium"), "sb3_contrib": ("torch",
 
 
 def pytest_rlstability_doctor_steps() -> list[DoctorStep]:
-    steps = [
-        DoctorStep("numpy operations", "tensors", f"{_CHECKS}.tensors:numpy_operations", ("numpy",)),
-        DoctorStep("tensor operations", "tensors", f"{_CHECKS}.tensors:operations", ("torch",)),
-    ]
-    if sys.platform != "win32":
-        call = f"{_CHECKS}.tensors:fork_after_threads"
-        steps.append(DoctorStep("fork after torch's threads", "tensors", call, ("torch",)))
+    tensors, media = f"{_CHECKS}.tensors", f"{_CHECKS}.media"
     return [
-        *steps,
-        DoctorStep("screenshot by Pillow", "images", f"{_CHECKS}.media:screenshot_pillow", ("PIL",)),
-        DoctorStep("screenshot by OpenCV", "images", f"{_CHECKS}.media:screenshot_opencv", ("cv2", "numpy")),
-        DoctorStep("pygame surface", "images", f"{_CHECKS}.media:pygame_surface", ("pygame",)),
-        DoctorStep("shared memory", "shared-memory", f"{_CHECKS}.media:shared_memory"),
-        DoctorStep("shared tensors", "shared-memory", f"{_CHECKS}.media:shared_tensors", ("torch",)),
+        DoctorStep("numpy operations", "tensors", f"{tensors}:numpy_operations", ("numpy",)),
+        DoctorStep("tensor operations", "tensors", f"{tensors}:operations", ("torch",)),
+        DoctorStep("fork after torch's threads", "tensors", f"{tensors}:fork_after_threads", ("torch",)),
+        DoctorStep("screenshot by Pillow", "images", f"{media}:screenshot_pillow", ("PIL",)),
+        DoctorStep("screenshot by OpenCV", "images", f"{media}:screenshot_opencv", ("cv2", "numpy")),
+        DoctorStep("pygame surface", "images", f"{media}:pygame_surface", ("pygame",)),
+        DoctorStep("shared memory", "shared-memory", f"{media}:shared_memory"),
+        DoctorStep("shared tensors", "shared-memory", f"{media}:shared_tensors", ("torch",)),
     ]
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 
@@ -26,6 +26,3 @@ class DoctorStep:
     arguments: Mapping[str, object] = field(default_factory=dict)
     imports: str = ""
     """The module whose import the step tries, if any."""
-
-    def missing(self, installed: Collection[str]) -> list[str]:
-        return [module for module in self.needs if module not in installed]

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import json
 import os
+from pathlib import Path
 
 import pytest
 
 from pytest_rlstability.doctor import report
-from pytest_rlstability.doctor.advice import Advice
-from pytest_rlstability.doctor.examination import YOUR_STAGES, Examination, StepReport, report_of
+from pytest_rlstability.doctor.examination import YOUR_STAGES, Examination, Examiner, StepReport, report_of
 from pytest_rlstability.doctor.places import place_of, stack_of
 from pytest_rlstability.doctor.plugins import shipped_steps
 from pytest_rlstability.doctor.step_list import (
@@ -117,20 +117,20 @@ def test_hostile_text_does_not_reach_the_terminal() -> None:
 
 def test_summary_and_json_say_the_same() -> None:
     examination = Examination(
-        {"wsl": 2},
+        {"wsl": 1},
         [
             StepReport("import numpy", "imports", "ok"),
             StepReport("import torch", "imports", "crash", "SIGSEGV", "SIGSEGV"),
             StepReport("create PPO", "policies", "not run"),
             StepReport("import cv2", "imports", "not installed"),
         ],
-        [Advice("wsl", "found", "do")],
     )
     assert report.summary(examination) == "1 of 2 steps failed: import torch (crash: SIGSEGV); 1 skipped as a result"
     found = json.loads(report.as_json(examination))
-    assert (found["schema"], found["ok"], found["facts"]) == (1, False, {"wsl": 2})
+    assert (found["schema"], found["ok"], found["facts"]) == (1, False, {"wsl": 1})
     assert [step["state"] for step in found["steps"]] == ["ok", "crash", "not run", "not installed"]
-    assert found["advice"] == [{"name": "wsl", "found": "found", "do": "do"}]
+    assert [sorted(advice) for advice in found["advice"]] == [["do", "found", "name"]]
+    assert found["advice"][0]["name"] == "wsl-1"
 
 
 def test_names_of_steps_are_unique() -> None:
@@ -145,7 +145,15 @@ def test_what_is_broken_blocks_what_needs_it_but_not_its_own_import() -> None:
     assert blockers_of(by_name["create PPO"], ["torch"]) == ["torch"]
     assert blockers_of(by_name["import stable_baselines3"], ["torch"]) == ["torch"]
     assert blockers_of(by_name["shared memory"], ["torch"]) == []
-    assert by_name["Box2D world"].missing(["numpy"]) == ["Box2D"]
+
+
+def test_what_is_not_installed_is_not_run(tmp_path: Path) -> None:
+    examiner = Examiner(str(tmp_path), limit=60.0, plugins=False)
+    examiner.found.facts["modules"] = ["numpy"]
+    reports = list(examiner.run(["physics"]))
+    assert [report.headline for report in reports if report.name == "Box2D world"] == ["Box2D not installed"]
+    assert {report.state for report in reports} == {"not installed"}
+    assert examiner.found.steps == reports
 
 
 def test_order_of_imports_both_ways_and_none_without_torch() -> None:

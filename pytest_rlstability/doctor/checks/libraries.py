@@ -30,28 +30,28 @@ def import_one(module: str) -> dict[str, Any]:
     """Import *module*; returns its version, its native libraries, and torch's build."""
     loaded = importlib.import_module(module)
     version = getattr(loaded, "__version__", "")
-    facts: dict[str, Any] = {"version": str(version), **native_libraries(mapping.name for mapping in mappings())}
+    facts: dict[str, Any] = {"version": str(version), **native_libraries()}
     if module == "torch":
         with suppress(Exception):  # a build without this information must not fail its import
             facts["torch"] = _torch_build(loaded)
     return facts
 
 
-def import_in_order(modules: Sequence[str], rl_stage: Stage) -> dict[str, Any]:
+def import_in_order(modules: Sequence[str], rl_stage: Stage) -> dict[str, list[str]]:
     """Import *modules* one after the other into one process."""
     for module in modules:
         with rl_stage(f"import {module}"):
             importlib.import_module(module)
-    return {**native_libraries(mapping.name for mapping in mappings()), "thread_pools": _thread_pools()}
+    return native_libraries()
 
 
-def native_libraries(mapped: Iterable[str]) -> dict[str, list[str]]:
-    """The OpenMP runtimes and the BLAS libraries among the files that a process has mapped.
+def native_libraries(mapped: Iterable[str] | None = None) -> dict[str, list[str]]:
+    """The OpenMP runtimes and the BLAS libraries among the files *mapped*, by default those of this process.
 
     >>> native_libraries(["/site/torch/lib/libgomp.so.1", "/site/numpy.libs/libscipy_openblas64_-32a4.so"])["openmp"]
     ['/site/torch/lib/libgomp.so.1']
     """
-    files = sorted(set(mapped))
+    files = sorted({mapping.name for mapping in mappings()} if mapped is None else set(mapped))
     return {
         "openmp": [file for file in files if _OPENMP.match(file.rpartition("/")[2])],
         "blas": [file for file in files if _BLAS.match(file.rpartition("/")[2])],
@@ -66,14 +66,6 @@ def openmp_family(file: str) -> str:
     """
     found = _OPENMP.match(file.rpartition("/")[2])
     return found["family"] if found else ""
-
-
-def _thread_pools() -> list[str]:
-    if importlib.util.find_spec("threadpoolctl") is None:
-        return []
-    from threadpoolctl import threadpool_info
-
-    return [f"{pool['internal_api']} {pool['version']}, {pool['num_threads']} threads" for pool in threadpool_info()]
 
 
 def _torch_build(torch: Any) -> dict[str, Any]:

@@ -59,6 +59,8 @@ def fork_after_threads() -> dict[str, str]:
 
     With GNU's OpenMP it hangs on every machine. The outcome is a fact for the advice, not a failed step.
     """
+    if not hasattr(os, "fork"):
+        return {}
     import torch
 
     torch.set_num_threads(max(2, torch.get_num_threads()))
