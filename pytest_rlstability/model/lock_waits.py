@@ -29,14 +29,23 @@ def update_waits(waits: dict[int, LockWait], message: LockWait | LockTaken | Loc
 def find_cycle(waits: Waits) -> list[int]:
     """Threads each of which waits without a limit for something that the next one holds; empty when there are none."""
     for start in waits:
-        way: list[int] = []
-        wait = waits.get(start)
-        while wait is not None and wait.endless:
-            if wait.thread in way:
-                return way[way.index(wait.thread) :]
-            way.append(wait.thread)
-            wait = None if wait.owner is None else waits.get(wait.owner)
+        way = _way(waits, start)
+        if len(set(way)) < len(way):
+            return way[way.index(way[-1]) : -1]
     return []
+
+
+def _way(waits: Waits, start: int) -> list[int]:
+    """Thread *start*, the one that it waits for without a limit, and so on; a cycle ends with the thread it came to
+    twice."""
+    way: list[int] = []
+    wait = waits.get(start)
+    while wait is not None and wait.endless:
+        way.append(wait.thread)
+        if wait.owner is None or way.count(wait.thread) > 1:
+            break
+        wait = waits.get(wait.owner)
+    return way
 
 
 def is_certain(waits: Waits, cycle: list[int]) -> bool:
@@ -46,14 +55,7 @@ def is_certain(waits: Waits, cycle: list[int]) -> bool:
 
 def leads_to(waits: Waits, start: int, cycle: list[int]) -> bool:
     """Whether thread *start* is in the cycle, or waits for one that is."""
-    seen: set[int] = set()
-    wait = waits.get(start)
-    while wait is not None and wait.thread not in seen and wait.endless:
-        if wait.thread in cycle:
-            return True
-        seen.add(wait.thread)
-        wait = None if wait.owner is None else waits.get(wait.owner)
-    return False
+    return not set(cycle).isdisjoint(_way(waits, start))
 
 
 def waits_text(waits: Waits) -> str:

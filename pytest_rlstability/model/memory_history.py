@@ -9,6 +9,7 @@ from pytest_rlstability.model.units import format_duration, format_size
 
 NEWEST = 8
 _WIDTH = 32
+_POINTS = 2 * _WIDTH
 
 
 class MemoryHistory:
@@ -19,17 +20,15 @@ class MemoryHistory:
 
     def __init__(self) -> None:
         self._newest: deque[tuple[float, int, float]] = deque(maxlen=NEWEST)
-        self._course: Series | None = None
+        self._course = Series(_POINTS)
 
     def add(self, seconds: float, lap: int, memory: float) -> None:
-        if self._course is None:
-            self._course = Series(256)
         self._course.add(seconds, memory)
         self._newest.append((seconds, lap, memory))
 
     def text(self) -> str:
         """A line with a chart of all samples, and one for each of the newest; empty with fewer than two samples."""
-        if self._course is None or len(self._course) < 2:
+        if len(self._course) < 2:
             return ""
         first, last = self._course.values[0], self._course.last
         lines = [f"{format_size(first)} {sparkline(self._course.values, _WIDTH)} {format_size(last)} resident"]

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import gc
 import sys
-from types import FrameType
+
+from pytest_rlstability.model.user_code import outwards
 
 
 def drop_stale_references() -> None:
@@ -13,8 +14,6 @@ def drop_stale_references() -> None:
     Before Python 3.13 a frame whose ``f_locals`` was read keeps that copy until ``f_locals`` is read again.
     """
     for innermost in sys._current_frames().values():
-        frame: FrameType | None = innermost
-        while frame is not None:
+        for frame in outwards(innermost):
             frame.f_locals  # noqa: B018 (reading makes a new copy)
-            frame = frame.f_back
     gc.collect()

@@ -23,10 +23,7 @@ def own_descriptors() -> list[str]:
 
 def own_target(descriptor: str | int) -> str:
     """The target of a descriptor of this process; ``?`` when it is not open."""
-    try:
-        return os.readlink(f"{_OWN}/{descriptor}")
-    except OSError:
-        return linux.GONE
+    return linux.descriptor_target("self", descriptor)
 
 
 def replace_descriptor(place: int, descriptor: int) -> None:

@@ -182,12 +182,12 @@ def descriptors_of(pid: int) -> list[int]:
     return list(map(int, _names(f"/proc/{pid}/fd")))
 
 
-def descriptor_path(pid: Pid, descriptor: int) -> str:
+def descriptor_path(pid: Pid, descriptor: int | str) -> str:
     """A path by which the open file of a process can be opened again."""
     return f"/proc/{pid}/fd/{descriptor}"
 
 
-def descriptor_target(pid: Pid, descriptor: int) -> str:
+def descriptor_target(pid: Pid, descriptor: int | str) -> str:
     """``pipe:[123]``, ``socket:[456]``, a path; ``?`` when it cannot be read."""
     try:
         return os.readlink(descriptor_path(pid, descriptor))

@@ -35,7 +35,7 @@ def held_by(pids: Iterable[int], directory: str, names: Collection[str]) -> set[
     held: set[str] = set()
     for pid in pids:
         targets = set(linux.links_of(pid))
-        targets.update(one.path.decode(errors="replace") for one in linux.mappings(pid, directory.encode()))
+        targets.update(one.name for one in linux.mappings(pid, directory.encode()))
         held.update(name for name in names if f"{directory}/{name}" in targets)
     return held
 
