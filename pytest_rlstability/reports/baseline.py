@@ -13,15 +13,16 @@ from pytest_rlstability.model.units import counted
 from pytest_rlstability.reports.baselines.compare import Comparison, compare
 from pytest_rlstability.reports.baselines.file import Baseline, BaselineError, load, save
 from pytest_rlstability.reports.baselines.measures import Gatherer
-from pytest_rlstability.reports.baselines.scope import covered, is_narrowed
 from pytest_rlstability.session.terminal import first_lines
+
+_NARROWING = ("keyword", "markexpr", "deselect", "lf", "stepwise")
+"""Options that leave out tests of a file. With xdist the controller does not hear which."""
 
 
 class BaselineReport:
     """Measures tests as they end. At the end of the run, compares them with a baseline and saves one.
 
-    It is also a plugin, because it has to know which tests were collected: a test that is missing has vanished only if
-    the run asked for it.
+    It is also a plugin, because it has to know which tests were collected: others may have vanished.
     """
 
     def __init__(
@@ -37,7 +38,6 @@ class BaselineReport:
         self._gatherer = Gatherer()
         self._machine = ""
         self._present: set[str] = set()
-        self._broken: set[str] = set()
         self._lines: list[str] = []
 
     def handle(self, event: Event) -> None:
@@ -54,8 +54,6 @@ class BaselineReport:
 
     def lines(self) -> Sequence[str]:
         return self._lines
-
-    # Comparing
 
     def _compare(self, before: Baseline) -> Comparison:
         assert self._compare_with is not None
@@ -76,15 +74,12 @@ class BaselineReport:
         return comparison
 
     def _vanished(self, baseline: Baseline) -> list[str]:
-        """The tests of *baseline* that this run asked for and did not find."""
-        if is_narrowed(self._config) or not self._present:
-            return []
-        config = self._config
-        missing = [name for name in baseline.tests if name not in self._present | self._gatherer.tests.keys()]
-        missing = [name for name in missing if name.partition("::")[0] not in self._broken]
-        return sorted(covered(config.args, config.invocation_params.dir, config.rootpath, missing))
-
-    # Saving
+        """The tests of *baseline* whose file is gone, or was collected whole and does not have them any more."""
+        config, names_tests = self._config, any("::" in given for given in self._config.args)
+        is_narrowed = names_tests or any(config.getoption(option, None) for option in _NARROWING)
+        whole = set() if is_narrowed else {_file_of(test) for test in self._present}
+        missing = sorted(baseline.tests.keys() - self._present)
+        return [test for test in missing if _file_of(test) in whole or not (config.rootpath / _file_of(test)).exists()]
 
     def _save(self, path: Path) -> None:
         """Save the measures of this run. Tests that were not run keep theirs, except those that have vanished."""
@@ -100,12 +95,6 @@ class BaselineReport:
         else:
             self._lines.append(f"baseline of {counted(len(tests), 'test')} saved in {path}")
 
-    # What was collected
-
-    def pytest_collectreport(self, report: pytest.CollectReport) -> None:
-        if report.failed:
-            self._broken.add(report.nodeid.partition("::")[0])
-
     def pytest_deselected(self, items: Sequence[pytest.Item]) -> None:
         self._present.update(item.nodeid for item in items)
 
@@ -115,6 +104,10 @@ class BaselineReport:
     @pytest.hookimpl(optionalhook=True)
     def pytest_xdist_node_collection_finished(self, node: object, ids: Sequence[str]) -> None:
         self._present.update(ids)
+
+
+def _file_of(test: str) -> str:
+    return test.partition("::")[0]
 
 
 def _listed(what: str, names: Sequence[str]) -> list[str]:

@@ -16,7 +16,6 @@ from pytest_rlstability.reports.baseline import open_report, parse_tolerance
 from pytest_rlstability.reports.baselines.compare import compare, excess, lap_excess, rate_excess
 from pytest_rlstability.reports.baselines.file import Baseline, BaselineError, load, save
 from pytest_rlstability.reports.baselines.measures import Gatherer, Measure, TestMeasures
-from pytest_rlstability.reports.baselines.scope import covered
 
 MIB = 2.0**20
 
@@ -349,29 +348,6 @@ def test_a_file_cut_off_says_so(tmp_path: Path) -> None:
         load(path)
     with pytest.raises(BaselineError, match="there is no such file"):
         load(tmp_path / "missing.json")
-
-
-# Which tests can have vanished
-
-
-@pytest.mark.parametrize(
-    ("arguments", "expected"),
-    [
-        (["."], {"t/a.py::one", "t/a.py::K::two[1]", "t/b.py::one", "c.py::one"}),
-        (["t"], {"t/a.py::one", "t/a.py::K::two[1]", "t/b.py::one"}),
-        (["t/a.py"], {"t/a.py::one", "t/a.py::K::two[1]"}),
-        (["t/a.py::K"], {"t/a.py::K::two[1]"}),
-        (["t/a.py::K::two"], {"t/a.py::K::two[1]"}),
-        (["t/a.py::on"], set()),
-        (["c.py", "t/b.py::one"], {"c.py::one", "t/b.py::one"}),
-        (["some.package"], set()),
-    ],
-)
-def test_only_what_was_asked_for_can_vanish(arguments: list[str], expected: set[str]) -> None:
-    here = Path("/project")
-    tests = ["t/a.py::one", "t/a.py::K::two[1]", "t/b.py::one", "c.py::one"]
-    given = [argument.replace(".", str(here), 1) if argument == "." else argument for argument in arguments]
-    assert set(covered(given, here, here, tests)) == expected
 
 
 # The tolerance

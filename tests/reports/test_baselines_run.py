@@ -96,11 +96,15 @@ def test_new_and_vanished_tests_are_told_and_a_subset_vanishes_nothing(run_pytes
     elsewhere = run_pytest.run("--rl-baseline=base.json", str(other))
     assert "no longer there" not in elsewhere.text
     assert "not in base.json: test_other.py::test_new" in elsewhere.text
+    assert "no longer there" not in run_pytest.run("--rl-baseline=base.json", "test_it.py::test_one").text
     run_pytest.write("test_it.py", "def test_one(): pass")
     gone = run_pytest.run("--rl-baseline=base.json", "--rl-save-baseline=base.json")
     assert gone.code == 0
     assert "in base.json but no longer there: test_it.py::test_two" in gone.text
     assert set(json.loads(base.read_text())["tests"]) == {"test_it.py::test_one", "test_other.py::test_new"}
+    other.unlink()
+    without = run_pytest.run("--rl-baseline=base.json", "test_it.py")
+    assert "in base.json but no longer there: test_other.py::test_new" in without.text
 
 
 def test_a_file_that_cannot_be_read_is_a_usage_error(run_pytest: Any) -> None:
