@@ -19,6 +19,9 @@ if TYPE_CHECKING:
     from prometheus_client.core import Metric
 
 _LONGEST_LABEL = 400
+_LAPS = "rlstability_laps"
+_Row = tuple[str, str, Mapping[str, str], float]
+"""A metric's name, its help, its labels besides ``test``, and a value."""
 
 
 @dataclass(frozen=True)
@@ -56,8 +59,8 @@ def require_library(flag: str) -> None:
         raise pytest.UsageError(text) from None
 
 
-class Collector:
-    """What prometheus_client asks for metrics: ``CollectorRegistry().register(Collector(state, find_family))``."""
+class _Collector:
+    """What prometheus_client asks for metrics."""
 
     def __init__(self, state: RunState, find_family: FindFamily) -> None:
         self._state = state
@@ -67,10 +70,6 @@ class Collector:
         with self._state.reading() as tests:
             found = [*_of_the_run(self._state, tests), *_of_the_tests(self._state, tests, self._find_family)]
         yield from found
-
-    def describe(self) -> Iterable[Metric]:
-        """Empty: otherwise registering would collect."""
-        return []
 
 
 def kit_families(config: pytest.Config) -> FindFamily:
@@ -83,7 +82,7 @@ def registry_of(state: RunState, find_family: FindFamily = lambda name: None) ->
     from prometheus_client import CollectorRegistry
 
     registry = CollectorRegistry()
-    registry.register(Collector(state, find_family))
+    registry.register(_Collector(state, find_family))
     return registry
 
 
@@ -111,67 +110,53 @@ def _of_the_run(state: RunState, tests: list[TestState]) -> Iterator[Metric]:
     yield CounterMetricFamily("rlstability_tests_dropped", text, value=state.dropped)
 
 
-def _of_the_tests(state: RunState, tests: list[TestState], find_family: FindFamily) -> Iterator[Metric]:
-    """The families with a ``test`` label that have samples."""
-    families, signals = _Families(), signal_facts(state.session.signals if state.session else {})
+def _of_the_tests(state: RunState, tests: list[TestState], find_family: FindFamily) -> Iterable[Metric]:
+    """The metrics with a ``test`` label that have values."""
+    from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
+
+    metrics: dict[str, Any] = {}
+    signals = signal_facts(state.session.signals if state.session else {})
     for test in tests:
-        _add_test(families, test)
+        rows = [*_test_rows(test)]
         for name, value in test.values.items():
-            _add_value(families, test, name, value, _family_of(name, signals.get(name), find_family))
-    yield from families.values()
+            rows += _value_rows(test, name, value, _family_of(name, signals.get(name), find_family))
+        for name, text, others, value in rows:
+            labels = {"test": test.name, **others}
+            if math.isfinite(value):
+                if name not in metrics:
+                    kind = CounterMetricFamily if name == _LAPS else GaugeMetricFamily
+                    unit = next((unit for unit in ("bytes", "seconds") if name.endswith(f"_{unit}")), "")
+                    metrics[name] = kind(name, text, labels=list(labels), unit=unit)
+                metrics[name].add_metric(list(map(label, labels.values())), value)
+    return metrics.values()
 
 
-class _Families:
-    """Metric families by name, made when they get their first value."""
-
-    def __init__(self) -> None:
-        self._families: dict[str, Any] = {}
-
-    def add(self, name: str, text: str, labels: Mapping[str, str], value: float, *, counter: bool = False) -> None:
-        if not math.isfinite(value):
-            return
-        if name not in self._families:
-            from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
-
-            family = CounterMetricFamily if counter else GaugeMetricFamily
-            unit = next((unit for unit in ("bytes", "seconds") if name.endswith(f"_{unit}")), "")
-            self._families[name] = family(name, text, labels=list(labels), unit=unit)
-        self._families[name].add_metric([label(text) for text in labels.values()], value)
-
-    def values(self) -> Iterable[Any]:
-        return self._families.values()
-
-
-def _add_test(families: _Families, test: TestState) -> None:
-    labels = {"test": test.name}
+def _test_rows(test: TestState) -> Iterator[_Row]:
     if test.running:
-        families.add("rlstability_test_running", "1 for each test that runs now.", labels, 1)
+        yield "rlstability_test_running", "1 for each test that runs now.", {}, 1
     if test.failed:
-        word = test.word or PLAIN_FAILURE
-        families.add("rlstability_test_failed", "1 for each test that failed.", {**labels, "word": word}, 1)
+        yield "rlstability_test_failed", "1 for each test that failed.", {"word": test.word or PLAIN_FAILURE}, 1
     if test.seconds is not None:
-        families.add("rlstability_test_duration_seconds", "How long the test took.", labels, test.seconds)
+        yield "rlstability_test_duration_seconds", "How long the test took.", {}, test.seconds
     if test.laps:
-        families.add("rlstability_laps", "Laps that the test has begun.", labels, test.laps, counter=True)
+        yield _LAPS, "Laps that the test has begun.", {}, test.laps
     if test.peak_memory:
-        text = "Highest resident memory of the test's process."
-        families.add("rlstability_memory_peak_bytes", text, labels, test.peak_memory)
+        yield "rlstability_memory_peak_bytes", "Highest resident memory of the test's process.", {}, test.peak_memory
     if lap_times := test.history.lap_seconds():
         text = "Seconds per lap, from the last sample but one to the last."
-        families.add("rlstability_lap_seconds", text, labels, lap_times[-1])
+        yield "rlstability_lap_seconds", text, {}, lap_times[-1]
 
 
-def _add_value(families: _Families, test: TestState, signal: str, value: float, family: Family) -> None:
+def _value_rows(test: TestState, signal: str, value: float, family: Family) -> Iterator[_Row]:
     """One value of the newest sample, and how it grows."""
-    labels = {"test": test.name, **family.labels}
     suffix = f"_{family.unit}" if family.unit else ""
-    families.add(f"{family.name}{suffix}", family.text, labels, value)
+    yield f"{family.name}{suffix}", family.text, family.labels, value
     growth = None if signal in _OF_TRIALS else test.history.growth(signal)
     if growth is not None:
         for per, amount in (("lap", growth.per_lap), ("minute", growth.per_minute)):
             if amount is not None:
-                name = f"{family.name}_growth{suffix}_per_{per}"
-                families.add(name, f"{family.text} Growth per {per}, the warm-up left out.", labels, amount)
+                text = f"{family.text} Growth per {per}, the warm-up left out."
+                yield f"{family.name}_growth{suffix}_per_{per}", text, family.labels, amount
 
 
 def _family_of(name: str, signal: SignalFacts | None, find_family: FindFamily) -> Family:
