@@ -21,25 +21,18 @@ def ours(lap: Lap) -> Answer:
     from pytest_rlstability.leaks.settings import LeakSettings
 
     check = LeakCheck(LeakSettings(checking=True))
-    work = outcome.run(check)
-    while True:
-        try:
-            count = next(work)
-        except StopIteration as stop:
-            result = stop.value
-            break
-        try:
+    try:
+        for count in outcome.run(check):
             for _ in range(count):
                 lap()
-        except Exception as error:
-            if not outcome.ran_out(error):
-                raise
-            result = outcome.conclude_cut_short(check, error)
-            break
+    except Exception as error:
+        if not outcome.ran_out(error):
+            raise
+        outcome.conclude_cut_short(check, error)
     check.close()
-    if result.verdict is None:
-        return False, result.warning
-    return True, str(result.verdict.headline)
+    if check.verdict is None:
+        return False, check.warning
+    return True, str(check.verdict.headline)
 
 
 def psleak(lap: Lap) -> Answer:

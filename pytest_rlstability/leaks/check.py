@@ -14,7 +14,7 @@ from pytest_rlstability.leaks.settings import LeakSettings
 from pytest_rlstability.leaks.signals.protocol import Signal
 from pytest_rlstability.model.series import CAPACITY, Series
 from pytest_rlstability.model.thinning import Thinning
-from pytest_rlstability.model.verdict import Section
+from pytest_rlstability.model.verdict import Section, Verdict
 from pytest_rlstability.osinfo.memory import memory_room
 from pytest_rlstability.verdicts.leak import FEWEST_SAMPLES, Evidence, Judgement, LeakState, Rule, judge
 
@@ -80,6 +80,8 @@ class LeakCheck:
         self.watched: list[Watched] = []
         self.missing: dict[str, str] = {}
         self.known_leaks: list[KnownLeak] = []
+        self.verdict: Verdict | None = None
+        self.warning = ""
         self._charted: list[Signal] = []
         self._extra = extra
         self._emit = emit

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import errno
-from collections.abc import Generator
-from dataclasses import dataclass, replace
+from collections.abc import Iterator
+from dataclasses import replace
 
 import pytest
 
 from pytest_rlstability.leaks.attribution import Finding, inspect_survivors, investigate
 from pytest_rlstability.leaks.check import LeakCheck, Watched
 from pytest_rlstability.leaks.report import undecided_text, verdict
-from pytest_rlstability.model.verdict import Verdict
 from pytest_rlstability.verdicts.leak import LeakState
 
 _EXHAUSTED = (errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EAGAIN, errno.ENOSPC)
@@ -25,23 +24,15 @@ class LeakWarning(pytest.PytestWarning):
     """A leak check that could not be decided, or whose loop was left too early."""
 
 
-@dataclass(frozen=True)
-class Outcome:
-    """How a check ended: with a *verdict* that fails the test, a *warning* that does not, or neither."""
-
-    verdict: Verdict | None = None
-    warning: str = ""
-
-
-def run(check: LeakCheck) -> Generator[int, None, Outcome]:
-    """Yields numbers of laps to run, and returns the outcome after a closer look at what grows.
+def run(check: LeakCheck) -> Iterator[int]:
+    """Yields numbers of laps to run, and sets the verdict or the warning of *check* after a closer look at what grows.
 
     The caller runs the laps and closes *check*.
     """
     yield from check.windows()
     suspects = check.leaks() or check.undecided()
     if not suspects:
-        return Outcome()
+        return
     worth_a_look = check.leaks() or check.measured_laps >= 24
     finding = (yield from investigate(check, suspects)) if worth_a_look else Finding()
     _downgrade_bounded(check, finding)
@@ -50,22 +41,21 @@ def run(check: LeakCheck) -> Generator[int, None, Outcome]:
     _downgrade_within_limit(check, finding)
     _downgrade_arenas(check, finding)
     if check.leaks():
-        return Outcome(verdict=verdict(check, finding))
-    if check.undecided():
-        return Outcome(warning=undecided_text(check, finding))
-    return Outcome()
+        check.verdict = verdict(check, finding)
+    elif check.undecided():
+        check.warning = undecided_text(check, finding)
 
 
-def conclude_cut_short(check: LeakCheck, error: BaseException | None) -> Outcome:
-    """The outcome of a check whose loop was left early, or in which a lap ran out of what leaked."""
+def conclude_cut_short(check: LeakCheck, error: BaseException | None) -> None:
+    """Set the verdict of a check whose loop was left early, or in which a lap ran out of what leaked."""
     check.judge_cut_short()
     if not check.leaks():
-        return Outcome()
+        return
     finding = inspect_survivors()
     if error is not None:
         how = f"lap {check.laps + 1} or later raised {type(error).__name__}: {error}"
         finding.sections.insert(0, ("how it ended", how))
-    return Outcome(verdict=verdict(check, finding))
+    check.verdict = verdict(check, finding)
 
 
 def ran_out(error: BaseException) -> bool:
@@ -82,7 +72,7 @@ def _downgrade_bounded(check: LeakCheck, finding: Finding) -> None:
         _downgrade(_named(check, memory - {"workers", *finding.beside}), LeakState.BOUNDED, finding.bounded)
 
 
-def _downgrade_stopped(check: LeakCheck) -> Generator[int, None, None]:
+def _downgrade_stopped(check: LeakCheck) -> Iterator[int]:
     """Growth without a known holder may be a buffer that is full by now: look whether it still grows."""
     suspects = [entry for entry in check.leaks() if entry.signal.name in _FEW_LAPS]
     laps = int(min(check.measured_laps / 4, check.seconds_left / check.seconds_per_lap))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Generator, Iterator
 from typing import TYPE_CHECKING
 
 import pytest
@@ -11,43 +11,15 @@ from pytest_rlstability.model.channel import channel_of
 
 if TYPE_CHECKING:
     from pytest_rlstability.leaks.laps import Laps
-    from pytest_rlstability.leaks.probes import ProbeBook
-
-
-class Probe:
-    """Call it with a name, a function without arguments that returns a number, and limits.
-
-    ``rl_probe("food_sources", lambda: len(env.food), limit=50, per_minute=5, per_lap=0)``: never above 50, at most
-    5 more each minute, and no growth that goes on from lap to lap.
-    """
-
-    def __init__(self, book: ProbeBook, on: bool) -> None:
-        self._book = book
-        self._on = on
-
-    def __call__(
-        self,
-        name: str,
-        read: Callable[[], object],
-        *,
-        limit: float | None = None,
-        per_minute: float | None = None,
-        per_lap: float | None = None,
-    ) -> None:
-        from pytest_rlstability.leaks.probes import Limits
-
-        if not callable(read):
-            raise TypeError(f"rl_probe {name!r} needs a function that gives a number, not {read!r}")
-        self._book.add(name, read, Limits(limit, per_minute, per_lap) if self._on else Limits())
+    from pytest_rlstability.leaks.probes import Probes
 
 
 @pytest.fixture
-def rl_probe(request: pytest.FixtureRequest) -> Probe:
+def rl_probe(request: pytest.FixtureRequest) -> Probes:
     """Watch a counter of your own: rl_probe("food", lambda: len(env.food), limit=50, per_minute=5, per_lap=0)."""
-    from pytest_rlstability.config.options import settings_of
     from pytest_rlstability.leaks.probes import probes_of
 
-    return Probe(probes_of(request.node), settings_of(request.config).enabled)
+    return probes_of(request.node)
 
 
 _laps = pytest.StashKey["Laps"]()
@@ -77,10 +49,10 @@ def pytest_runtest_protocol(item: pytest.Item, nextitem: pytest.Item | None) -> 
 
     if not settings_of(item.config).enabled or not is_whole(item):
         return None
-    from pytest_rlstability.leaks import repeat
+    from pytest_rlstability.leaks.repeat import Repetition
 
     item.ihook.pytest_runtest_logstart(nodeid=item.nodeid, location=item.location)
-    for report in repeat.run(item, nextitem):
+    for report in Repetition(item).run(nextitem):
         item.ihook.pytest_runtest_logreport(report=report)
     item.ihook.pytest_runtest_logfinish(nodeid=item.nodeid, location=item.location)
     return True

@@ -5,11 +5,11 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import Any
 
 import pytest
 
+from pytest_rlstability.config.options import settings_of
 from pytest_rlstability.leaks.check import Watched
 from pytest_rlstability.leaks.report import amount, table
 from pytest_rlstability.leaks.signals.protocol import Signal
@@ -24,27 +24,17 @@ class ProbeError(Exception):
     """A probe raised, or returned something that is not a number."""
 
 
-@dataclass(frozen=True)
-class Limits:
-    """The limits of a probe: its value, its growth per minute and per lap; None where there is no limit."""
-
-    limit: float | None = None
-    per_minute: float | None = None
-    per_lap: float | None = None
-
-
 class ProbeSignal(Signal):
-    """A user's counter as a signal. Reading a value above its limit fails the test at once."""
+    """A user's counter as a signal. Reading a value above its limit, *most*, fails the test at once."""
 
     group = ""
     exact = True
 
-    def __init__(self, name: str, read: Callable[[], object], limits: Limits) -> None:
+    def __init__(self, name: str, most: float | None, per_minute: float | None, per_lap: float | None) -> None:
         self.name = name
         self.title = f"probe {name}"
-        self.limits = limits
-        self.most = limits.limit
-        self.function = read
+        self.most, self.per_minute, self.per_lap = most, per_minute, per_lap
+        self.function: Callable[[], object]
         """A test that is repeated whole gives a new one with each lap."""
         self.first: float | None = None
         self.last = 0.0
@@ -55,9 +45,9 @@ class ProbeSignal(Signal):
         self.last = self._number()
         if self.first is None:
             self.first = self.last
-        if self.limits.limit is not None and self.last > self.limits.limit:
-            reached, allowed = amount(self.last, self.unit), amount(self.limits.limit, self.unit)
-            raise self.failure(f"reached {reached} (limit {allowed})", self.limits.limit)
+        if self.most is not None and self.last > self.most:
+            reached, allowed = amount(self.last, self.unit), amount(self.most, self.unit)
+            raise self.failure(f"reached {reached} (limit {allowed})", self.most)
         return self.last
 
     def failure(self, what: str, limit: float, *sections: Section, **facts: Fact) -> VerdictFailure:
@@ -80,19 +70,34 @@ class ProbeSignal(Signal):
         return number
 
 
-class ProbeBook:
-    """The probes of one test."""
+class Probes:
+    """The probes of one test. Call it with a name, a function without arguments that returns a number, and limits.
 
-    def __init__(self) -> None:
+    ``rl_probe("food_sources", lambda: len(env.food), limit=50, per_minute=5, per_lap=0)``: never above 50, at most
+    5 more each minute, and no growth that goes on from lap to lap.
+    """
+
+    def __init__(self, judged: bool) -> None:
+        self._judged = judged
         self._probes: dict[str, ProbeSignal] = {}
         self._charts: dict[str, Callable[[], Mapping[str, float]]] = {}
 
-    def add(self, name: str, read: Callable[[], object], limits: Limits) -> None:
+    def __call__(
+        self,
+        name: str,
+        read: Callable[[], object],
+        *,
+        limit: float | None = None,
+        per_minute: float | None = None,
+        per_lap: float | None = None,
+    ) -> None:
         """Add a probe and read it once, so that a broken one fails where it is written."""
-        if name not in self._probes:
-            self._probes[name] = ProbeSignal(name, read, limits)
-        self._probes[name].function = read
-        self._probes[name].read()
+        if not callable(read):
+            raise TypeError(f"rl_probe {name!r} needs a function that gives a number, not {read!r}")
+        limits = (limit, per_minute, per_lap) if self._judged else (None, None, None)
+        probe = self._probes.setdefault(name, ProbeSignal(name, *limits))
+        probe.function = read
+        probe.read()
 
     def chart(self, name: str, read: Callable[[], Mapping[str, float]]) -> None:
         """Add counts to every sample, without judging them. A second call with *name* replaces the first."""
@@ -107,12 +112,11 @@ class ProbeBook:
         """The signals of these probes, for a leak check."""
         found = []
         for probe in self._probes.values():
-            limits = probe.limits
-            if limits.per_lap is not None or limits.per_minute is None:
-                promised = limits.per_lap if limits.per_lap is not None else math.inf
+            if probe.per_lap is not None or probe.per_minute is None:
+                promised = probe.per_lap if probe.per_lap is not None else math.inf
                 found.append(Watched(probe, Rule(limit=promised, smallest=_TINY, resolution=_TINY, exact=True)))
-            if limits.per_minute is not None:
-                rule = Rule(limit=limits.per_minute, smallest=max(limits.per_minute, _TINY), exact=True)
+            if probe.per_minute is not None:
+                rule = Rule(limit=probe.per_minute, smallest=max(probe.per_minute, _TINY), exact=True)
                 found.append(Watched(probe, rule, by_minute=True))
         return found
 
@@ -138,16 +142,16 @@ class ProbeBook:
         """Judge what needs no laps: the limit of the value, and the growth per minute."""
         for probe in self._probes.values():
             probe.read()
-            allowed, minutes = probe.limits.per_minute, (time.monotonic() - probe.started) / 60
+            allowed, minutes = probe.per_minute, (time.monotonic() - probe.started) / 60
             grown = probe.last - (probe.first or 0.0)
             if allowed is not None and grown > allowed * max(1.0, minutes):
                 limit = f"limit {amount(allowed, 'count')} per minute"
                 raise probe.failure(f"grew by {amount(grown, 'count')} in {minutes * 60:.0f} s ({limit})", allowed)
 
 
-_book = pytest.StashKey[ProbeBook]()
+_probes = pytest.StashKey[Probes]()
 
 
-def probes_of(item: pytest.Item) -> ProbeBook:
+def probes_of(item: pytest.Item) -> Probes:
     """The probes of *item*; the same for all laps of a test that is repeated whole."""
-    return item.stash.setdefault(_book, ProbeBook())
+    return item.stash.setdefault(_probes, Probes(judged=settings_of(item.config).enabled))

@@ -16,20 +16,17 @@ from pytest_rlstability.leaks.settings import leak_settings
 from pytest_rlstability.leaks.soak_check import check_for
 from pytest_rlstability.model.channel import channel_of
 from pytest_rlstability.model.messages import Sampled
-from pytest_rlstability.model.verdict import VerdictFailure
+from pytest_rlstability.model.verdict import Verdict, VerdictFailure
 
 Reports = list[pytest.TestReport]
 
 
-def run(item: pytest.Item, nextitem: pytest.Item | None) -> Reports:
-    """Run *item* as often as its leak check needs. Returns the reports of the last lap, for the caller to log.
+class Repetition:
+    """Runs *item* as often as its leak check needs.
 
     A lap that does not pass is the last one. A leak makes the report of the call a failure.
     """
-    return _Repetition(item).run(nextitem)
 
-
-class _Repetition:
     def __init__(self, item: pytest.Item) -> None:
         self._item = item
         # With this as the next item, pytest keeps every fixture that is wider than the function.
@@ -41,6 +38,7 @@ class _Repetition:
         self._laps = 0
 
     def run(self, nextitem: pytest.Item | None) -> Reports:
+        """The reports of the last lap, for the caller to log."""
         reports = self._lap(self._neighbour)
         if not _passed(reports):
             return self._broken_off(reports, nextitem)
@@ -52,18 +50,14 @@ class _Repetition:
             extra=probes.watched(),
         )
         try:
-            work = outcome.run(check)
-            while True:
-                try:
-                    count = next(work)
-                except StopIteration as stop:
-                    return self._concluded(stop.value, nextitem)
+            for count in outcome.run(check):
                 for _ in range(count):
                     reports = self._lap(self._neighbour)
                     if not _passed(reports):
                         return self._broken_off(self._ran_out(check, reports), nextitem)
+            return self._concluded(check, nextitem)
         except VerdictFailure as failure:  # a probe beyond its limit, found while sampling
-            return self._failed(self._lap(nextitem), failure)
+            return self._failed(self._lap(nextitem), failure.verdict)
         finally:
             check.close()
 
@@ -85,16 +79,20 @@ class _Repetition:
         for kept, length in self._finalizers:
             del kept[length:]
 
-    def _concluded(self, result: outcome.Outcome, nextitem: pytest.Item | None) -> Reports:
+    def _concluded(self, check: LeakCheck, nextitem: pytest.Item | None) -> Reports:
         """Run a last lap, with the tear-down that *nextitem* asks for. Its reports stand for all laps."""
         reports = self._lap(nextitem)
-        if result.warning:
-            self._item.warn(outcome.LeakWarning(result.warning))
-        return reports if result.verdict is None else self._failed(reports, VerdictFailure(result.verdict))
+        if check.warning:
+            self._item.warn(outcome.LeakWarning(check.warning))
+        return self._failed(reports, check.verdict)
 
-    def _failed(self, reports: Reports, failure: VerdictFailure) -> Reports:
+    def _failed(self, reports: Reports, verdict: Verdict | None) -> Reports:
+        """*reports* with the call failed by *verdict*, if there is one."""
+        if verdict is None:
+            return reports
+
         def fail() -> None:
-            raise failure
+            raise VerdictFailure(verdict)
 
         return self._replaced(reports, pytest.CallInfo.from_call(fail, when="call"))
 
@@ -104,8 +102,8 @@ class _Repetition:
         failed = any(report.when == "call" and report.failed for report in reports)
         if error is None or not outcome.ran_out(error) or not failed:
             return reports
-        verdict = outcome.conclude_cut_short(check, error).verdict
-        return reports if verdict is None else self._failed(reports, VerdictFailure(verdict))
+        outcome.conclude_cut_short(check, error)
+        return self._failed(reports, check.verdict)
 
     def _broken_off(self, reports: Reports, nextitem: pytest.Item | None) -> Reports:
         """Tear down what *nextitem* does not need. If that fails, the report of the tear-down says so."""

@@ -13,20 +13,16 @@ from pytest_rlstability.leaks.settings import LeakSettings
 Lap = Callable[[], object]
 
 
-def check(lap: Lap, *, budget: float = 20.0) -> tuple[LeakCheck, outcome.Outcome]:
-    """What ``rl_no_leak`` makes of *lap*, in this process."""
+def check(lap: Lap, *, budget: float = 20.0) -> LeakCheck:
+    """The check that ``rl_no_leak`` makes of *lap*, in this process."""
     running = LeakCheck(LeakSettings(checking=True, budget=budget))
-    work = outcome.run(running)
     try:
-        while True:
-            try:
-                count = next(work)
-            except StopIteration as stop:
-                return running, stop.value
+        for count in outcome.run(running):
             for _ in range(count):
                 lap()
     finally:
         running.close()
+    return running
 
 
 @pytest.mark.slow
@@ -42,7 +38,7 @@ def test_bodies_that_are_destroyed_pass_and_the_shapes_the_library_loses_are_tol
         world.Step(1 / 60, 4, 2)
         world.DestroyBody(body)
 
-    _, result = check(lap)
+    result = check(lap)
     assert (result.verdict is None) == (shapes == 0)
     assert result.verdict is None or "CreatePolygonFixture" in result.verdict.headline
 
@@ -54,7 +50,7 @@ def test_bodies_that_stay_fail_and_the_line_is_named() -> None:
     def lap() -> None:
         world.CreateStaticBody(position=(0, 1)).CreatePolygonFixture(box=(1, 1))
 
-    _, result = check(lap)
+    result = check(lap)
     assert result.verdict is not None
     assert "world.CreateStaticBody" in result.verdict.headline
 
@@ -70,7 +66,7 @@ def test_a_kept_graph_is_found_by_its_holder() -> None:
         total_loss[0] = total_loss[0] + network(torch.ones(2, 8)).mean()
 
     try:
-        _, result = check(lap)
+        result = check(lap)
     finally:
         torch.set_num_threads(threads)
     assert result.verdict is not None
@@ -102,10 +98,10 @@ def test_episodes_that_the_monitor_keeps_are_told_from_those_the_user_keeps() ->
         episode()
         returns.append(str(len(returns)))
 
-    running, result = check(episode)
+    result = check(episode)
     assert result.verdict is None
-    assert any("Monitor" in known.reason for known in running.known_leaks)
-    _, result = check(kept_episode)
+    assert any("Monitor" in known.reason for known in result.known_leaks)
+    result = check(kept_episode)
     assert result.verdict is not None
     assert "returns" in result.verdict.headline
 
@@ -122,9 +118,9 @@ def test_frames_of_an_emulator_that_are_kept_fail_and_ticks_pass() -> None:
         with open(path, "wb") as file:
             file.write(build_rom())
         boy, frames = pyboy.PyBoy(path, window="null", sound_emulated=False, log_level="ERROR"), []
-        _, result = check(lambda: boy.tick(1, True))
+        result = check(lambda: boy.tick(1, True))
         assert result.verdict is None
-        _, result = check(lambda: (boy.tick(1, True), frames.append(boy.screen.ndarray.copy())))
+        result = check(lambda: (boy.tick(1, True), frames.append(boy.screen.ndarray.copy())))
         boy.stop(save=False)
     assert result.verdict is not None
     assert "frames" in result.verdict.headline

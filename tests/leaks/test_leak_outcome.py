@@ -6,13 +6,13 @@ import ast
 from collections import deque
 from collections.abc import Callable
 from types import SimpleNamespace
-from typing import Any, cast
+from typing import Any
 
 import pytest
 
 from pytest_rlstability.leaks.attribution import Finding
 from pytest_rlstability.leaks.check import LeakCheck, Watched
-from pytest_rlstability.leaks.outcome import Outcome, _downgrade_stopped, run
+from pytest_rlstability.leaks.outcome import _downgrade_stopped, run
 from pytest_rlstability.leaks.report import suppression, verdict
 from pytest_rlstability.leaks.settings import LeakSettings
 from pytest_rlstability.leaks.signals.registry import Signals, shipped_signals
@@ -71,21 +71,19 @@ def test_growth_over_few_laps_is_given_the_benefit_of_the_doubt(name: str, measu
     assert states_after(lambda lap: 64.0 * lap, seconds_left=0.0, name=name, measured=measured) == [state]
 
 
-def slow_laps(lap: Callable[[], object], monkeypatch: pytest.MonkeyPatch) -> Outcome:
-    """What a whole check of laps that take most of a second each comes to, on a clock that only they move."""
+def slow_laps(lap: Callable[[], object], monkeypatch: pytest.MonkeyPatch) -> LeakCheck:
+    """A whole check of laps that take most of a second each, on a clock that only they move."""
     now = [0.0]
     monkeypatch.setattr("pytest_rlstability.leaks.survivors.time", SimpleNamespace(perf_counter=lambda: now[0]))
     check = LeakCheck(LeakSettings(checking=True, signals=("python",)), clock=lambda: now[0])
-    work = run(check)
     try:
-        while True:
-            for _ in range(next(work)):
+        for count in run(check):
+            for _ in range(count):
                 lap()
                 now[0] += 0.7
-    except StopIteration as stop:
-        return cast("Outcome", stop.value)
     finally:
         check.close()
+    return check
 
 
 @pytest.mark.parametrize(
@@ -95,8 +93,8 @@ def test_a_container_with_a_limit_is_bounded_also_where_there_is_no_time_to_trac
     length: int | None, word: str | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     events: deque[object] = deque(maxlen=length)
-    outcome = slow_laps(lambda: events.append([[], []]), monkeypatch)
-    assert (outcome.verdict.word if outcome.verdict else None) == word
+    check = slow_laps(lambda: events.append([[], []]), monkeypatch)
+    assert (check.verdict.word if check.verdict else None) == word
     assert 30 < len(events) <= 60
 
 
