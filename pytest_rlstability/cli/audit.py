@@ -9,9 +9,7 @@ import argparse
 import json
 import sys
 from pathlib import Path
-from typing import NoReturn
 
-from pytest_rlstability.doctor.report import printable
 from pytest_rlstability.kits.models.archive import RefusedError
 from pytest_rlstability.kits.models.audit import audit, parse_version
 from pytest_rlstability.kits.models.bytecode import Version
@@ -47,27 +45,22 @@ def add_trust(parser: argparse.ArgumentParser) -> None:
 
 
 def refuse(error: RefusedError) -> int:
-    """Say that the file was refused and what was found; nothing in it reaches the terminal as a control sequence."""
-    print(printable(f"refused: {error.word}: {error}"), file=sys.stderr)
+    """Say that the file was refused and what was found."""
+    print(f"refused: {error.word}: {error}", file=sys.stderr)
     return 2
 
 
 def _read(arguments: argparse.Namespace) -> tuple[Path, list[Version]]:
     """The model and the targets; after ``--python 3.12 model.zip`` argparse takes the model for a version."""
     versions = list(arguments.python)
-    model = arguments.model or (Path(versions.pop()) if versions else None)
+    if not arguments.model and not versions:
+        arguments.usage_error("the following arguments are required: model")
+    model = arguments.model or Path(versions.pop())
     try:
-        targets = [parse_version(version) for version in versions]
+        return model, [parse_version(version) for version in versions]
     except ValueError as error:
-        _fail(arguments, f"argument --python: {error}")
-    if model is None:
-        _fail(arguments, "the following arguments are required: model")
-    return model, targets
-
-
-def _fail(arguments: argparse.Namespace, message: str) -> NoReturn:
-    arguments.usage_error(message)
-    raise AssertionError("argparse has left with exit code 2")
+        arguments.usage_error(f"argument --python: {error}")
+        raise
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -78,5 +71,5 @@ def run(arguments: argparse.Namespace) -> int:
         if arguments.json:
             print(json.dumps({"path": str(model), "verdict": error.word, "refused": str(error)}))
         return refuse(error)
-    print(json.dumps(result.to_dict(), indent=2) if arguments.json else printable(result.text().rstrip()))
+    print(json.dumps(result.to_dict(), indent=2) if arguments.json else result.text().rstrip("\n"))
     return result.exit_code

@@ -10,8 +10,7 @@ import sys
 from pathlib import Path
 
 from pytest_rlstability.cli.audit import add_trust, refuse
-from pytest_rlstability.doctor.report import printable
-from pytest_rlstability.kits.models.archive import RefusedError
+from pytest_rlstability.kits.models.archive import RefusedError, as_text
 from pytest_rlstability.kits.models.judge import Trust
 
 
@@ -21,7 +20,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--observations", type=Path, metavar="FILE", help=".npy or .npz (default: drawn from the space)"
     )
-    parser.add_argument("--statistics", type=Path, metavar="FILE", help="VecNormalize pickle that belongs to the model")
     parser.add_argument("--algorithm", default="", metavar="MODULE:CLASS", help="when the file does not tell")
     add_trusts(parser)
 
@@ -46,19 +44,18 @@ def run(arguments: argparse.Namespace) -> int:
             arguments.model,
             arguments.out,
             observations=arguments.observations,
-            statistics=arguments.statistics,
             algorithm=arguments.algorithm,
             trust=trust_of(arguments),
         )
     except RefusedError as error:
         return refuse(error)
     except PackingError as error:
-        print(printable(str(error)), file=sys.stderr)
+        print(error, end="", file=sys.stderr)
         return 1
     except OSError as error:
-        print(f"cannot write {arguments.out}: {error.strerror or error}", file=sys.stderr)
+        print(as_text(f"cannot write {arguments.out}: {error.strerror or error}"), end="", file=sys.stderr)
         return 2
     algorithm = description["algorithm"].rpartition(":")[2] or description["kind"]
-    print(f"packed {arguments.model.name} ({algorithm}) into {arguments.out}")
-    print(f"check it on another machine: rlstability verify {arguments.out.name}")
+    done = f"packed {arguments.model.name} ({algorithm}) into {arguments.out}"
+    print(as_text(done, f"check it on another machine: rlstability verify {arguments.out.name}"), end="")
     return 0

@@ -10,7 +10,6 @@ from pathlib import Path
 
 from pytest_rlstability.cli.audit import refuse
 from pytest_rlstability.cli.pack import add_trusts, trust_of
-from pytest_rlstability.doctor.report import printable
 from pytest_rlstability.kits.models.archive import RefusedError
 
 
@@ -26,5 +25,5 @@ def run(arguments: argparse.Namespace) -> int:
         verification = verify(arguments.bundle, trust_of(arguments))
     except RefusedError as error:
         return refuse(error)
-    print(printable(verification.text()), end="")
+    print(verification.text(), end="")
     return 0 if verification.passed else 1

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import re
 import shutil
 import struct
 import zipfile
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from tempfile import SpooledTemporaryFile
@@ -29,11 +30,21 @@ Word = Literal["no code found", "code found", "not judged"]
 """What can be said about a file; there is no word for *harmless*."""
 
 
+def as_text(*lines: str) -> str:
+    r"""*lines* with everything escaped that would end a line or that a terminal would act on.
+
+    >>> as_text("name: \x1b[2Jwiped\n")
+    'name: \\x1b[2Jwiped\\n\n'
+    """
+    escaped = ("".join(one if one.isprintable() else ascii(one)[1:-1] for one in line) for line in lines)
+    return "".join(line + "\n" for line in escaped)
+
+
 class RefusedError(Exception):
     """The file cannot or should not be read; the message says why, in one line, and *word* says what was found."""
 
     def __init__(self, message: str, word: Word = "not judged") -> None:
-        super().__init__(message)
+        super().__init__(as_text(message).rstrip("\n"))
         self.word = word
 
     def within(self, where: str) -> RefusedError:
@@ -108,32 +119,36 @@ def read_entry(archive: zipfile.ZipFile, name: str, limit: int = ENTRY_LIMIT, bu
     return archive.read(info)
 
 
-def rewrite(source: Path, target: Path, change: Callable[[str, bytes], bytes] | None = None) -> None:
+def rewrite(source: Path, target: Path, left_out: Collection[str] = ()) -> None:
     """Write the archive *source* again as *target*: the same entries, stored plainly, and nothing else.
 
-    Archives inside it are written again too. *change* is given the name and bytes of ``data`` and gives new bytes.
+    Archives inside it are written again too. The settings *left_out* are taken out of the entry ``data``.
     """
     with open_archive(source, source.name) as archive, zipfile.ZipFile(target, "x") as out:
-        for info in archive.infolist():
-            with open_nested(archive, info.filename, Budget(unpacked=2**40)) as nested:
-                with out.open(zipfile.ZipInfo(info.filename), "w", force_zip64=True) as entry:
-                    if nested is not None:
-                        _rewrite_nested(nested, entry)
-                    elif change is not None and info.filename == "data":
-                        entry.write(change(info.filename, archive.read(info)))
-                    else:
-                        with archive.open(info) as stream:
-                            shutil.copyfileobj(stream, entry)
+        for name in archive.namelist():
+            with open_nested(archive, name, Budget(unpacked=2**40)) as nested:
+                if nested is not None:
+                    _store(out, name, _rewritten(nested))
+                elif name == "data" and left_out:
+                    settings = json.loads(archive.read(name)).items()
+                    kept = {key: value for key, value in settings if key not in left_out}
+                    out.writestr(zipfile.ZipInfo(name), json.dumps(kept))
+                else:
+                    _store(out, name, archive.open(name))
 
 
-def _rewrite_nested(nested: zipfile.ZipFile, entry: IO[bytes]) -> None:
-    with SpooledTemporaryFile(ENTRY_LIMIT) as written:
-        with zipfile.ZipFile(written, "w") as inner:
-            for info in nested.infolist():
-                with nested.open(info) as stream, inner.open(zipfile.ZipInfo(info.filename), "w") as target:
-                    shutil.copyfileobj(stream, target)
-        written.seek(0)
-        shutil.copyfileobj(written, entry)
+def _rewritten(archive: zipfile.ZipFile) -> IO[bytes]:
+    stream = SpooledTemporaryFile(ENTRY_LIMIT)  # noqa: SIM115 (_store closes it)
+    with zipfile.ZipFile(stream, "w") as out:
+        for name in archive.namelist():
+            _store(out, name, archive.open(name))
+    stream.seek(0)
+    return stream
+
+
+def _store(out: zipfile.ZipFile, name: str, stream: IO[bytes]) -> None:
+    with stream, out.open(zipfile.ZipInfo(name), "w", force_zip64=True) as entry:
+        shutil.copyfileobj(stream, entry)
 
 
 def _check_directory(archive: zipfile.ZipFile, name: str) -> None:
@@ -165,17 +180,14 @@ def _check_entry(entry: zipfile.ZipInfo) -> None:
 
 def _check_layout(archive: zipfile.ZipFile, name: str) -> None:
     """Entries from the first byte on, one directory, one end: without gaps, comments or bytes that belong to none."""
-    stream = archive.fp
+    stream, position = archive.fp, 0
     assert stream is not None
-    position = 0
     for entry in sorted(archive.infolist(), key=lambda entry: entry.header_offset):
         if entry.header_offset != position:
             raise RefusedError(f"{name} is not a whole zip file: it holds something its directory does not list")
         position = _end_of_entry(stream, entry)
     end = stream.seek(0, 2) - _END
-    stream.seek(end)
-    record = stream.read(_END)
-    if archive.comment or record[:4] != b"PK\5\6":
+    if archive.comment or _at(stream, end, 4) != b"PK\5\6":
         raise RefusedError(f"{name} has a comment or other bytes behind its directory: readers disagree on them")
     if end >= _END_64 and _at(stream, end - 20, 4) == b"PK\6\7":
         end -= _END_64
@@ -215,11 +227,9 @@ def _end_of_entry(stream: IO[bytes], entry: zipfile.ZipInfo) -> int:
     if not flags & _DESCRIPTOR_FOLLOWS:
         return position
     found = _at(stream, position, 24)
-    for mark in (b"PK\7\10", b""):
-        for form in ("<3I", "<I2Q"):
-            if form == "<3I" and max(sizes) >= 2**32:
-                continue
-            record = mark + struct.pack(form, entry.CRC, *sizes)
-            if found.startswith(record):
-                return position + len(record)
+    for form in ("<3I", "<I2Q") if max(sizes) < 2**32 else ("<I2Q",):
+        record = struct.pack(form, entry.CRC, *sizes)
+        for marked in (b"PK\7\10" + record, record):
+            if found.startswith(marked):
+                return position + len(marked)
     raise RefusedError(f"not a whole zip file: entry {entry.filename!r} does not end as the directory says")

@@ -7,12 +7,12 @@ import os
 import re
 import sys
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Literal
 
 from pytest_rlstability.kits.models import bytecode, sb3
-from pytest_rlstability.kits.models.archive import Word
+from pytest_rlstability.kits.models.archive import Word, as_text
 from pytest_rlstability.kits.models.bytecode import Version
 from pytest_rlstability.kits.models.carried import Carried, CodeObject, carried_by
 from pytest_rlstability.kits.models.contents import Contents, Part, read_contents
@@ -33,6 +33,12 @@ _ABSOLUTE_PATH = re.compile(
     r"(/(?:home|root|tmp|Users|mnt|opt|var|data|usr|workspace|content)/|[A-Za-z]:\\)[^\0\n]{0,300}"
 )
 _MAX_PATHS = 8
+_DISTRIBUTIONS = {
+    "Stable-Baselines3": "stable_baselines3", "PyTorch": "torch", "Numpy": "numpy", "Cloudpickle": "cloudpickle",
+    "Gymnasium": "gymnasium",
+}  # fmt: skip
+_USUAL = {*_DISTRIBUTIONS.values(), "sb3_contrib", "gym", "copy_reg", "__main__", "__mp_main__", "__builtin__"}
+_FOREIGN_PATH = "PosixPath" if os.name == "nt" else "WindowsPath"
 _BIT_GENERATORS = tuple(f"numpy.random._{name}" for name in ("pcg64", "mt19937", "philox", "sfc64"))
 
 
@@ -98,7 +104,8 @@ class Audit:
         return "custom_objects={" + ", ".join(f'"{entry}": {value}' for entry, value in values.items()) + "}"
 
     def text(self) -> str:
-        lines = [f"{self.path}: {self.kind}; {self._verdict()}", self.said]
+        code = ", ".join(f"{entry} ({what})" for entry, what in self.code.items())
+        lines = [f"{self.path}: {self.kind}; {self._verdict()}", f"{self.word}: {code}" if code else self.word]
         if self.written_by:
             lines.append("written by: " + ", ".join(f"{name} {version}" for name, version in self.written_by.items()))
         for finding in self.findings:
@@ -108,13 +115,7 @@ class Audit:
             lines += ["", f"{why}: load(..., {self.custom_objects})"]
         if self.notes:
             lines += ["", *(f"note: {note}" for note in self.notes)]
-        return "\n".join(lines) + "\n"
-
-    @property
-    def said(self) -> str:
-        """Whether code was found, and where."""
-        found = ", ".join(f"{entry} ({what})" for entry, what in self.code.items())
-        return f"{self.word}: {found}" if found else self.word
+        return as_text(*lines)
 
     def _verdict(self) -> str:
         broken = [finding for finding in self.findings if finding.breaks]
@@ -125,30 +126,15 @@ class Audit:
         return f"{entries} {'breaks' if len(broken) == 1 else 'break'} on Python {', '.join(where)}"
 
     def to_dict(self) -> dict[str, object]:
+        data = asdict(self)
+        for entry, finding in zip(data["findings"], self.findings, strict=True):
+            entry["breaks"] = finding.breaks
         return {
-            "path": self.path,
-            "kind": self.kind,
-            "targets": list(self.targets),
-            "verdict": self.word,
-            "code": dict(self.code),
+            "verdict": data.pop("word"),
+            **data,
             "breaks": bool(self.exit_code),
             "portable": not self.code_entries,
-            "written_by": dict(self.written_by),
-            "findings": [
-                {
-                    "entry": finding.entry,
-                    "what": finding.what,
-                    "writer": finding.writer,
-                    "effects": dict(finding.effects),
-                    "reason": finding.reason,
-                    "breaks": finding.breaks,
-                    "holds_code": finding.holds_code,
-                    "replacement": finding.replacement,
-                }
-                for finding in self.findings
-            ],
             "custom_objects": self.custom_objects,
-            "notes": list(self.notes),
         }
 
 
@@ -173,9 +159,9 @@ def audit_contents(name: str, contents: Contents, targets: Sequence[Version] = (
         targets=tuple(map(spoken, chosen)),
         written_by=contents.written_by,
         findings=tuple(findings),
-        notes=tuple(_notes(contents)),
+        notes=(*_device_notes(contents), *_path_notes(contents), *_library_notes(contents)),
         word=contents.word,
-        code={part.attribute or part.where: code_in(part) for part in contents.parts if part.code},
+        code={part.entry: code_in(part) for part in contents.parts if part.code},
     )
 
 
@@ -205,7 +191,7 @@ def _code_findings(part: Part, contents: Contents, targets: Sequence[Version]) -
     codes = tuple(dict.fromkeys(code for one in carried for code in one.codes))
     writer = _writer(codes, contents.written_by.get("Python", ""))
     yield Finding(
-        entry=part.attribute or part.where,
+        entry=part.entry,
         what=_what(carried),
         writer=" or ".join(map(spoken, writer)) or _unknown_writer(codes),
         effects={spoken(target): _effect(codes, writer, target, part.attribute) for target in targets},
@@ -216,14 +202,10 @@ def _code_findings(part: Part, contents: Contents, targets: Sequence[Version]) -
 
 
 def _what(carried: tuple[Carried, ...]) -> str:
-    outer = carried[0]
-    text = str(outer)
-    if outer.module:
-        text += f" of {outer.module}"
-    inner = [one.name for one in carried[1:]]
-    if inner:
-        text += f", around {', '.join(inner[:3])}"
-    return text
+    outer, *inner = carried
+    of = f" of {outer.module}" if outer.module else ""
+    around = f", around {', '.join(one.name for one in inner[:3])}" if inner else ""
+    return f"{outer}{of}{around}"
 
 
 def _writer(codes: Sequence[CodeObject], saved_by: str) -> tuple[Version, ...]:
@@ -232,18 +214,17 @@ def _writer(codes: Sequence[CodeObject], saved_by: str) -> tuple[Version, ...]:
     try:
         named = parse_version(saved_by)
     except ValueError:
-        return tuple(sorted(common))
+        named = (0, 0)
     if named in common or (codes and not common and bytecode.takes_arguments(named, codes[0].argument_count)):
         return (named,)
     return tuple(sorted(common))
 
 
 def _unknown_writer(codes: Sequence[CodeObject]) -> str:
-    counts = {code.argument_count for code in codes}
-    known = [bytecode.CODE_ARGUMENTS[count] for count in counts if count in bytecode.CODE_ARGUMENTS]
-    if len(counts) != 1 or not known:
+    spans = {bytecode.CODE_ARGUMENTS.get(code.argument_count, bytecode.NEVER) for code in codes}
+    first, last = spans.pop() if len(spans) == 1 else bytecode.NEVER
+    if first > last:
         return "unknown"
-    first, last = known[0]
     return f"{spoken(first)} or later" if last[1] == 99 else f"{spoken(first)}-{spoken(last)}"
 
 
@@ -260,18 +241,18 @@ def _effect(codes: Sequence[CodeObject], writer: tuple[Version, ...], target: Ve
 
 
 def _reference_findings(part: Part, targets: Sequence[Version]) -> Iterator[Finding]:
-    entry = part.attribute or part.where
     everywhere: dict[str, Effect] = {spoken(target): "raises" for target in targets}
-    here = spoken(sys.version_info[:2])
+    here: dict[str, Effect] = {name: "raises" for name in everywhere if name == spoken(sys.version_info[:2])}
+    numpy = _installed("numpy")
     for name in dict.fromkeys(part.reading.names):
         if name.module in ("__main__", "__mp_main__"):
             reason = "AttributeError anywhere but in the script that wrote it; move it to a module"
-            yield Finding(entry, f"refers to {name}", "", everywhere, reason)
-        elif _needs_other_system(name) and here in everywhere:
-            yield Finding(entry, f"refers to {name}", "", {here: "raises"}, "on this operating system")
-    if here in everywhere and _installed("numpy").startswith("1.") and any(map(_is_of_numpy_2, part.reading.names)):
-        reason = f"when loaded: written by numpy 2, {_installed('numpy')} is installed here"
-        yield Finding(entry, "values of numpy 2", "", {here: "raises"}, reason)
+            yield Finding(part.entry, f"refers to {name}", "", everywhere, reason)
+        elif name.module.startswith("pathlib") and name.name == _FOREIGN_PATH and here:
+            yield Finding(part.entry, f"refers to {name}", "", here, "on this operating system")
+    if here and numpy.startswith("1.") and any(map(_is_of_numpy_2, part.reading.names)):
+        reason = f"when loaded: written by numpy 2, {numpy} is installed here"
+        yield Finding(part.entry, "values of numpy 2", "", here, reason)
 
 
 def _is_of_numpy_2(name: Name) -> bool:
@@ -279,21 +260,11 @@ def _is_of_numpy_2(name: Name) -> bool:
     return name.module.startswith("numpy._core") or name.module in _BIT_GENERATORS
 
 
-def _needs_other_system(name: Name) -> bool:
-    return name.module.startswith("pathlib") and name.name == ("PosixPath" if os.name == "nt" else "WindowsPath")
-
-
 def _installed(distribution: str) -> str:
     try:
         return importlib.metadata.version(distribution)
     except importlib.metadata.PackageNotFoundError:
         return ""
-
-
-def _notes(contents: Contents) -> Iterator[str]:
-    yield from _device_notes(contents)
-    yield from _path_notes(contents)
-    yield from _library_notes(contents)
 
 
 def _device_notes(contents: Contents) -> Iterator[str]:
@@ -316,17 +287,11 @@ def _path_notes(contents: Contents) -> Iterator[str]:
     for part in contents.parts:
         for node in walk(part.reading.value):
             if isinstance(node, str) and _ABSOLUTE_PATH.fullmatch(node):
-                found.setdefault(node, part.attribute or part.where)
+                found.setdefault(node, part.entry)
     for path, entry in list(found.items())[:_MAX_PATHS]:
         yield f"{entry} holds the absolute path {path}"
     if len(found) > _MAX_PATHS:
         yield f"and {len(found) - _MAX_PATHS} more absolute paths"
-
-
-_DISTRIBUTIONS = {
-    "Stable-Baselines3": "stable_baselines3", "PyTorch": "torch", "Numpy": "numpy", "Cloudpickle": "cloudpickle",
-    "Gymnasium": "gymnasium",
-}  # fmt: skip
 
 
 def _library_notes(contents: Contents) -> Iterator[str]:
@@ -334,13 +299,7 @@ def _library_notes(contents: Contents) -> Iterator[str]:
         wrote, here = contents.written_by.get(library, ""), _installed(distribution)
         if wrote and here and wrote.split(".")[:2] != here.split(".")[:2]:
             yield f"written with {library} {wrote}; {here} is installed here"
-    own = {"builtins", "stable_baselines3", "sb3_contrib", "torch", "numpy", "gymnasium", "cloudpickle", "gym"}
-    needed = {
-        name.module.partition(".")[0]
-        for part in contents.parts
-        for name in part.reading.names
-        if not name.module.startswith("__")
-    }
-    others = sorted(module for module in needed - own if module not in sys.stdlib_module_names and module != "copy_reg")
+    needed = {name.module.partition(".")[0] for part in contents.parts for name in part.reading.names}
+    others = needed - _USUAL - sys.stdlib_module_names
     if others:
-        yield f"needs importable on the target: {', '.join(others)}"
+        yield f"needs importable on the target: {', '.join(sorted(others))}"

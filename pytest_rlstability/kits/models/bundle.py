@@ -10,37 +10,27 @@ import shutil
 import stat
 import tempfile
 import zipfile
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from pytest_rlstability.kits.models import lock, worker
-from pytest_rlstability.kits.models.archive import RefusedError, open_archive, read_entry, rewrite
+from pytest_rlstability.kits.models.archive import RefusedError, as_text, open_archive, read_entry, rewrite
 from pytest_rlstability.kits.models.audit import Audit, audit_contents, code_in
 from pytest_rlstability.kits.models.contents import Contents, read_contents
 from pytest_rlstability.kits.models.judge import EVERYTHING, NOBODY, Trust
-from pytest_rlstability.kits.models.pickles import Group, Name
+from pytest_rlstability.kits.models.pickles import Group, Name, maker
 from pytest_rlstability.kits.models.roundtrip import ARRAYS, SUFFIX, Saved, Trip, judge_model, read_arrays, step_for
 from pytest_rlstability.kits.models.sb3 import ALGORITHMS, algorithm_of
 from pytest_rlstability.kits.models.targets import Target
-from pytest_rlstability.steps import Outcome, Step, run_step
+from pytest_rlstability.steps import Outcome, run_step
 
 SCHEMA = 1
 _KINDS = {"SB3 model": "sb3", "VecNormalize statistics": "vec_normalize", "replay buffer": "buffer"}
-_KINDS_OF = {
-    **{spoken: (kind,) for spoken, kind in _KINDS.items()},
-    "torch file": ("module", "state_dict"),
-    "pickle": (),
-}
 _HERE = Target("this machine")
-_SCRATCH = "scratch"
-_OBSERVATIONS, _EXPECTED, _STATISTICS, _DESCRIPTION = (
-    "observations.npz",
-    "expected.npz",
-    "statistics.pkl",
-    "bundle.json",
-)
+_OBSERVED = 16
+_OBSERVATIONS, _EXPECTED, _DESCRIPTION = "observations.npz", "expected.npz", "bundle.json"
 # Where one of these differs, predictions may differ in their last digits.
 _DECIDES_BITS = ("python", "processor", "capability", "torch", "numpy")
 
@@ -68,22 +58,12 @@ class Verification:
         changed = [name for name in there if here.get(name, there[name]) != there[name]]
         lines += [f"  {name}: packed on {there[name]}, here {here[name]}" for name in changed]
         lines += [f"  {line}" for line in self.trip.differences[1:]]
-        if self.trip.outcome.stack:
-            lines += ["", self.trip.outcome.stack.rstrip()]
-        if self.audit.exit_code or not self.trip.passed:
-            lines += ["", self.audit.text().rstrip()]
-        return "\n".join(lines) + "\n"
+        lines += ["", *self.trip.outcome.stack.splitlines()] if self.trip.outcome.stack else []
+        return as_text(*lines) + ("\n" + self.audit.text() if not self.passed else "")
 
 
 def pack(
-    model: Path,
-    out: Path,
-    *,
-    observations: Path | None = None,
-    statistics: Path | None = None,
-    algorithm: str = "",
-    count: int = 16,
-    trust: Trust = NOBODY,
+    model: Path, out: Path, *, observations: Path | None = None, algorithm: str = "", trust: Trust = NOBODY
 ) -> dict[str, Any]:
     """Write the bundle *out* for the saved *model* and give its description.
 
@@ -92,36 +72,29 @@ def pack(
     is the model written again, without the code that ``load()`` makes again itself.
     """
     with tempfile.TemporaryDirectory(prefix="rlstability-pack-") as temporary:
-        directory, scratch = Path(temporary), Path(temporary) / _SCRATCH
+        scratch = Path(temporary) / "scratch"
         scratch.mkdir()
-        path, contents = _take_in(model, directory / "model", trust)
-        own_statistics = _take_in(statistics, directory / _STATISTICS, trust)[0] if statistics else None
+        path, contents = _take_in(model, Path(temporary) / "model", trust)
         kind = _kind(contents)
-        _require_weights_only(kind, trust)
-        chosen = _algorithm(contents, kind, algorithm, trust)
+        if kind not in SUFFIX:
+            raise RefusedError(f"a {kind} cannot be packed: it is no model, statistics or buffer")
         saved = Saved(
             kind=kind,
-            algorithm=chosen,
+            algorithm=_algorithm(contents, kind, algorithm, trust),
             path=path,
-            statistics=str(own_statistics or ""),
             observations=scratch / _OBSERVATIONS,
-            arrays={},
-            facts={},
-            directory=directory,
-            draw=count if kind == "sb3" and observations is None else 0,
+            draw=_OBSERVED if kind == "sb3" and observations is None else 0,
         )
         worker.write_observations(_read_observations(observations), str(saved.observations))
-        outcome = run_step(_locked(step_for(_HERE, saved, scratch), scratch, trust))
+        outcome = _load_locked(saved, scratch, trust)
         _require(outcome, audit_contents(model.name, contents))
         files = {f"model{SUFFIX[kind]}": saved.path, _OBSERVATIONS: saved.observations, _EXPECTED: scratch / ARRAYS}
         for written in (saved.observations, scratch / ARRAYS):
-            _require_arrays(written)
-        if own_statistics is not None:
-            files[_STATISTICS] = own_statistics
+            _read_arrays(written)
         description = {
             "schema": SCHEMA,
             "kind": kind,
-            "algorithm": chosen,
+            "algorithm": saved.algorithm,
             "source": model.name,
             "facts": {name: value for name, value in outcome.result.items() if name != "machine"},
             "machine": outcome.result["machine"],
@@ -147,38 +120,29 @@ def verify(bundle: Path, trust: Trust = NOBODY) -> Verification:
     `RefusedError` when the bundle is damaged, is none, or holds a hostile file: nothing is loaded then.
     """
     with tempfile.TemporaryDirectory(prefix="rlstability-verify-") as temporary:
-        directory, scratch = Path(temporary), Path(temporary) / _SCRATCH
+        directory, scratch = Path(temporary), Path(temporary) / "scratch"
         scratch.mkdir()
         description = _unpack(bundle, directory, trust)
         kind = description["kind"]
         path, contents = _take_in(directory / f"model{SUFFIX[kind]}", directory / "model", trust)
-        audited = audit_contents(f"model{SUFFIX[kind]}", contents)
-        if kind not in _KINDS_OF[audited.kind]:
-            raise RefusedError(f"{bundle.name} calls a {audited.kind} a {kind}: the bundle is damaged")
-        _require_weights_only(kind, trust)
-        statistics = directory / _STATISTICS
-        if statistics.exists():
-            statistics = _take_in(statistics, directory / "own_statistics", trust)[0]
-        for name in (_OBSERVATIONS, _EXPECTED):
-            _require_arrays(directory / name)
-        expected = {name: array for name, array in read_arrays(directory / _EXPECTED).items() if name[:8] != "learned/"}
+        if _kind(contents) != kind:
+            raise RefusedError(f"{bundle.name} calls a {contents.kind} a {kind}: the bundle is damaged")
+        _read_arrays(directory / _OBSERVATIONS)
+        expected = _read_arrays(directory / _EXPECTED)
         saved = Saved(
             kind=kind,
             algorithm=description["algorithm"],
             path=path,
-            statistics=str(statistics) if statistics.exists() else "",
             observations=directory / _OBSERVATIONS,
-            arrays=expected,
+            arrays={name: array for name, array in expected.items() if not name.startswith("learned/")},
             facts=description["facts"],
-            directory=directory,
         )
-        outcome = run_step(_locked(step_for(_HERE, saved, scratch), scratch, trust))
-        if outcome.ending != "ok":
-            return Verification(description, audited, Trip(_HERE, outcome))
-        target = replace(_HERE, exact=_computes_alike(description["machine"], outcome.result["machine"]))
-        _require_arrays(scratch / ARRAYS)
-        trip = judge_model(target, outcome, read_arrays(scratch / ARRAYS), saved)
-        return Verification(description, audited, trip)
+        outcome = _load_locked(saved, scratch, trust)
+        trip = Trip(_HERE, outcome)
+        if outcome.ending == "ok":
+            target = replace(_HERE, exact=_computes_alike(description["machine"], outcome.result["machine"]))
+            trip = judge_model(target, outcome, _read_arrays(scratch / ARRAYS), saved)
+        return Verification(description, audit_contents(f"model{SUFFIX[kind]}", contents), trip)
 
 
 def _take_in(given: Path, target: Path, trust: Trust) -> tuple[Path, Contents]:
@@ -186,87 +150,66 @@ def _take_in(given: Path, target: Path, trust: Trust) -> tuple[Path, Contents]:
 
     Code that SB3's ``load()`` makes again itself is left out; any other code is refused, unless all is trusted.
     """
-    copy = target.with_suffix(".copy")
+    copy = Path(tempfile.mkdtemp(dir=target.parent)) / given.name
     try:
         shutil.copyfile(given, copy)
     except OSError as error:
         raise RefusedError(f"cannot read {given}: {error.strerror or error}") from error
-    with open(copy, "rb") as stream:
-        is_zip = stream.read(2) == b"PK"
-    contents = _named(given, read_contents, copy, trust)
-    left_out = {part.attribute for part in contents.parts if part.code and part.attribute in worker.REBUILT}
-    found = [part for part in contents.parts if part.code and part.attribute not in left_out]
-    if trust.everything:
-        left_out = set()
-    elif found:
-        where = found[0].attribute or found[0].where
-        raise RefusedError(
-            f"{where} holds {code_in(found[0])}, which would be run; with --i-trust-this-file it is", "code found"
-        )
-    if not is_zip:
+    contents = read_contents(copy, trust)
+    code = [part for part in contents.parts if part.code and not trust.everything]
+    for part in code:
+        if part.attribute not in worker.REBUILT:
+            what = f"{part.entry} holds {code_in(part)}, which would be run"
+            raise RefusedError(f"{what}; with --i-trust-this-file it is", "code found")
+    if not contents.is_zip:
         copy.replace(target)
         return target, contents
-    _named(given, rewrite, copy, target, lambda _, data: _without(data, left_out))
+    rewrite(copy, target, {part.attribute for part in code})
     copy.unlink()
-    return target, _named(given, read_contents, target, trust)
+    return target, read_contents(target, trust)
 
 
-def _require_weights_only(kind: str, trust: Trust) -> None:
-    if kind == "module" and not trust.everything:
+def _load_locked(saved: Saved, scratch: Path, trust: Trust) -> Outcome:
+    """Load *saved* in a process that locks itself in and can write to *scratch* alone.
+
+    Where there is no lock, and for a whole module, the file has to be trusted.
+    """
+    step = step_for(_HERE, saved, scratch)
+    missing = lock.missing()
+    if saved.kind == "module" and not trust.everything:
         raise RefusedError(
             "a whole pickled module is not loaded: save its state_dict(); with --i-trust-this-file it is loaded"
         )
-
-
-def _locked(step: Step, scratch: Path, trust: Trust) -> Step:
-    """*step* in a process that locks itself in and can write to *scratch* alone; unlocked only where that cannot be."""
-    missing = lock.missing()
     if missing and not trust.everything:
         raise RefusedError(
             f"the model would be loaded without a lock around it: {missing}; with --i-trust-this-file it is loaded"
         )
     if missing:
-        return step
+        return run_step(step)
     # The current directory is searched, and can be read then, only for modules of the user's own.
-    needs_own = trust != NOBODY or step.arguments["algorithm"] not in ("", *ALGORITHMS)
-    arguments = {
-        "write": [str(scratch)],
-        "read": [str(scratch.parent)],
-        "seconds": step.timeout,
-        "arguments": dict(step.arguments),
-    }
-    return replace(
+    needs_own = trust != NOBODY or saved.algorithm not in ("", *ALGORITHMS)
+    locked = replace(
         step,
         call=f"{lock.__file__}:check",
-        arguments=arguments,
+        arguments={
+            "write": [str(scratch)],
+            "read": [str(scratch.parent)],
+            "seconds": step.timeout,
+            "arguments": dict(step.arguments),
+        },
         environment={**lock.environment(scratch), **step.environment},
         directory=str(scratch),
         search_path=tuple(one for one in step.search_path if needs_own or one != os.getcwd()),
     )
-
-
-def _named(given: Path, function: Callable[..., Any], *arguments: Any) -> Any:
-    """Call *function*; what it refuses is refused under the name that the user gave."""
-    try:
-        return function(*arguments)
-    except RefusedError as error:
-        raise RefusedError(str(error).replace(arguments[0].name, given.name), error.word) from error
-
-
-def _without(data: bytes, left_out: set[str]) -> bytes:
-    """The settings without the attributes *left_out*; as they are when none is left out."""
-    if not left_out:
-        return data
-    return json.dumps({name: value for name, value in json.loads(data).items() if name not in left_out}).encode()
+    return run_step(locked)
 
 
 def _kind(contents: Contents) -> str:
-    if contents.kind in _KINDS:
-        return _KINDS[contents.kind]
+    """The kind by which `worker` knows what is in the file; of what it does not know, the kind in words."""
     if contents.kind != "torch file":
-        raise RefusedError(f"a {contents.kind} cannot be packed: it is no model, statistics or buffer")
-    value = contents.parts[0].reading.value
-    is_mapping = isinstance(value, Group) or getattr(getattr(value, "function", None), "name", "") == "OrderedDict"
+        return _KINDS.get(contents.kind, contents.kind)
+    value = contents.parts[-2:][0].reading.value  # an old torch file has five pickles, and the fourth is the model
+    is_mapping = isinstance(value, Group) or getattr(maker(value), "name", "") == "OrderedDict"
     return "state_dict" if is_mapping else "module"
 
 
@@ -283,20 +226,19 @@ def _read_observations(given: Path | None) -> Any:
 
 
 def _require(outcome: Outcome, audited: Audit) -> None:
-    trip = Trip(_HERE, outcome)
-    if not trip.passed:
-        raise PackingError(f"the model does not work on {trip.line()}\n{outcome.stack}\n{audited.text()}")
-    if outcome.result["substituted"]:
-        names = ", ".join(outcome.result["substituted"])
-        raise PackingError(f"the model does not work here: SB3 put defaults in the place of {names}\n{audited.text()}")
+    why = ""
+    if outcome.ending != "ok":
+        why = f"on {Trip(_HERE, outcome).line()}"
+    elif outcome.result["substituted"]:
+        why = f"here: SB3 put defaults in the place of {', '.join(outcome.result['substituted'])}"
+    if why:
+        lines = as_text(f"the model does not work {why}", *outcome.stack.splitlines())
+        raise PackingError(lines + audited.text())
 
 
 def _digest(path: Path) -> str:
     with open(path, "rb") as stream:
-        digest = hashlib.sha256()
-        while block := stream.read(2**20):
-            digest.update(block)
-    return digest.hexdigest()
+        return hashlib.file_digest(stream, "sha256").hexdigest()
 
 
 def _write_bundle(out: Path, description: Mapping[str, Any], files: Mapping[str, Path]) -> None:
@@ -326,7 +268,7 @@ def _unpack(bundle: Path, directory: Path, trust: Trust) -> dict[str, Any]:
         if missing:
             raise RefusedError(f"{bundle.name} names no file {missing[0]!r}")
         for name, digest in description["sha256"].items():
-            if name not in needed | {_STATISTICS} or name not in archive.namelist():
+            if name not in needed or name not in archive.namelist():
                 raise RefusedError(f"{bundle.name} names a file {name!r} that it does not hold or should not")
             with archive.open(name) as source, open(directory / name, "wb") as target:
                 shutil.copyfileobj(source, target)
@@ -335,15 +277,12 @@ def _unpack(bundle: Path, directory: Path, trust: Trust) -> dict[str, Any]:
     return description
 
 
-def _require_arrays(path: Path) -> None:
-    import numpy
-
-    if not stat.S_ISREG(path.lstat().st_mode):
-        raise RefusedError(f"{path.name!r} is not a plain file", "code found")
+def _read_arrays(path: Path) -> dict[str, Any]:
     try:
-        with open_archive(path, path.name), numpy.load(path, allow_pickle=False) as stored:
-            for name in stored.files:
-                stored[name]
+        if not stat.S_ISREG(path.lstat().st_mode):
+            raise RefusedError(f"{path.name!r} is not a plain file", "code found")
+        with open_archive(path, path.name):
+            return read_arrays(path)
     except RefusedError:
         raise
     except Exception as error:  # numpy raises whatever the bytes lead it to

@@ -13,6 +13,7 @@ CODE_ARGUMENTS: Mapping[int, tuple[Version, Version]] = {
     18: ((3, 11), (3, 99)),
 }
 """Number of arguments of ``types.CodeType`` -> first and last Python that takes that many."""
+NEVER: tuple[Version, Version] = ((9, 9), (0, 0))
 
 
 @dataclass(frozen=True)
@@ -87,15 +88,14 @@ def writers(argument_count: int, code: bytes | None) -> tuple[Version, ...]:
     Empty when none of them could: an older Python, a newer one, or bytes that no compiler made. Short functions can
     be the same bytes in two versions, and then both are named.
     """
-    first, last = CODE_ARGUMENTS.get(argument_count, ((9, 9), (0, 0)))
     return tuple(
         version
         for version, instructions in _INSTRUCTIONS.items()
-        if first <= version <= last and (code is None or instructions.could_have_written(code))
+        if takes_arguments(version, argument_count) and (code is None or instructions.could_have_written(code))
     )
 
 
 def takes_arguments(version: Version, argument_count: int) -> bool:
     """Whether ``types.CodeType`` of *version* accepts this many arguments."""
-    first, last = CODE_ARGUMENTS.get(argument_count, ((9, 9), (0, 0)))
+    first, last = CODE_ARGUMENTS.get(argument_count, NEVER)
     return first <= version <= last

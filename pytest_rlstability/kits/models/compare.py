@@ -11,18 +11,14 @@ RELATIVE, ABSOLUTE = 1e-4, 1e-5
 _MAX_LINES = 8
 
 
-def differences(
-    expected: Mapping[str, Any], found: Mapping[str, Any], *, exact: bool, skip: tuple[str, ...] = ()
-) -> list[str]:
+def differences(expected: Mapping[str, Any], found: Mapping[str, Any], *, exact: bool) -> list[str]:
     """What is not the same in *found*, one line per array, worst kinds first.
 
     Everything stored must be the same bit for bit. What is computed (``predict/...``) must be too when *exact*, and
-    within the stated tolerance otherwise. Names that begin with one of *skip* are left out.
+    within the stated tolerance otherwise.
     """
     lines: list[str] = []
     for name in sorted(expected.keys() | found.keys()):
-        if name.startswith(skip):
-            continue
         if name not in found or name not in expected:
             lines.append(f"{name} is {'missing' if name in expected else 'new'} after loading")
         else:
@@ -45,14 +41,14 @@ def fact_differences(expected: Mapping[str, Any], found: Mapping[str, Any]) -> I
                 yield f"{name} was {before[name]!r}, is {after[name]!r}"
 
 
-def not_finite(arrays: Mapping[str, Any], prefix: str) -> list[str]:
-    """Arrays below *prefix* that hold a NaN or an infinity."""
+def not_finite(arrays: Mapping[str, Any]) -> list[str]:
+    """The arrays that hold a NaN or an infinity."""
     import numpy
 
     return [
         f"{name} is not finite"
         for name, array in arrays.items()
-        if name.startswith(prefix) and array.dtype.kind == "f" and not numpy.isfinite(array).all()
+        if array.dtype.kind == "f" and not numpy.isfinite(array).all()
     ]
 
 

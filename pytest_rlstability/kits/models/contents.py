@@ -16,7 +16,7 @@ from typing import IO, Any
 
 from pytest_rlstability.kits.models.archive import Budget, RefusedError, Word, open_archive, open_nested, read_entry
 from pytest_rlstability.kits.models.judge import NOBODY, Trust, judge
-from pytest_rlstability.kits.models.pickles import TORCH_MAGIC, Call, Name, Reading, read_pickle, read_pickles
+from pytest_rlstability.kits.models.pickles import TORCH_MAGIC, Reading, maker, read_pickle, read_pickles
 
 _TEXT_LIMIT = 64 * 2**10
 _INFO_LINE = re.compile(r"-\s*([^:]+):\s*(.*)")
@@ -37,6 +37,11 @@ class Part:
     attribute: str = ""
     code: tuple[str, ...] = ()
 
+    @property
+    def entry(self) -> str:
+        """What a person calls it."""
+        return self.attribute or self.where
+
 
 @dataclass(frozen=True)
 class Contents:
@@ -46,6 +51,7 @@ class Contents:
     parts: tuple[Part, ...]
     settings: Mapping[str, Any] = field(default_factory=dict)
     written_by: Mapping[str, str] = field(default_factory=dict)
+    is_zip: bool = True
 
     @property
     def word(self) -> Word:
@@ -133,7 +139,7 @@ class _Reader:
             raise RefusedError(f"{self.name} is a tar file, which is not read: save it with a newer torch")
         stream.seek(0)
         parts = tuple(self._judged(stream, self.name))
-        return Contents(_pickle_kind(parts[0].reading.value), parts)
+        return Contents(_pickle_kind(parts[0].reading.value), parts, is_zip=False)
 
     def _judged(self, stream: IO[bytes], where: str) -> Iterator[Part]:
         """The pickles in *stream*, each judged before the next is read."""
@@ -163,22 +169,22 @@ def _json(data: bytes) -> dict[str, Any]:
 
 
 def _written_by(archive: zipfile.ZipFile) -> dict[str, str]:
-    found: dict[str, str] = {}
-    if "system_info.txt" in archive.namelist():
-        text = read_entry(archive, "system_info.txt", _TEXT_LIMIT).decode("utf-8", "replace")
-        found = {match[1].strip(): match[2].strip() for match in map(_INFO_LINE.match, text.splitlines()) if match}
-    if "_stable_baselines3_version" in archive.namelist():
-        version = read_entry(archive, "_stable_baselines3_version", _TEXT_LIMIT).decode("utf-8", "replace").strip()
-        found.setdefault("Stable-Baselines3", version)
+    texts = {
+        name: read_entry(archive, name, _TEXT_LIMIT).decode("utf-8", "replace")
+        for name in ("system_info.txt", "_stable_baselines3_version")
+        if name in archive.namelist()
+    }
+    lines = map(_INFO_LINE.match, texts.get("system_info.txt", "").splitlines())
+    found = {match[1].strip(): match[2].strip() for match in lines if match}
+    if "_stable_baselines3_version" in texts:
+        found.setdefault("Stable-Baselines3", texts["_stable_baselines3_version"].strip())
     return found
 
 
 def _pickle_kind(value: Any) -> str:
     if value == TORCH_MAGIC:
         return "torch file"
-    if isinstance(value, Call) and isinstance(value.function, Name):
-        if value.function.name == "VecNormalize":
-            return "VecNormalize statistics"
-        if value.function.name.endswith("ReplayBuffer"):
-            return "replay buffer"
-    return "pickle"
+    name = getattr(maker(value), "name", "")
+    if name == "VecNormalize":
+        return "VecNormalize statistics"
+    return "replay buffer" if name.endswith("ReplayBuffer") else "pickle"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import re
 import shutil
@@ -14,12 +15,8 @@ from pytest_rlstability.steps import Step, run_step
 
 _PROBE = """
 import importlib.util, sys
-names = ["numpy", "cloudpickle", "torch", "stable_baselines3", "gymnasium"]
-result = {
-    "version": list(sys.version_info[:3]),
-    "executable": sys.executable,
-    "modules": [name for name in names if importlib.util.find_spec(name)],
-}
+needed = ("torch", "stable_baselines3")
+result = [sys.version_info[:3], all(importlib.util.find_spec(name) for name in needed)]
 """
 
 
@@ -29,11 +26,11 @@ class NoInterpreterError(Exception):
 
 @dataclass(frozen=True)
 class Interpreter:
-    """A Python that can run a step, and which of the libraries a model may need it has."""
+    """A Python that can run a step; *can_load_models*, and not only the plain values in a file, if it has SB3."""
 
     executable: str
     version: tuple[int, int, int]
-    modules: frozenset[str]
+    can_load_models: bool
 
     @property
     def name(self) -> str:
@@ -43,25 +40,19 @@ class Interpreter:
     def minor(self) -> tuple[int, int]:
         return self.version[:2]
 
-    @property
-    def can_load_models(self) -> bool:
-        """Whether it can load the model itself, and not only the plain values in the file."""
-        return {"torch", "stable_baselines3"} <= self.modules
-
 
 def find_interpreter(wanted: str) -> Interpreter:
     """The Python that *wanted* names: a path to an executable, or a version such as ``3.12``.
 
     A version is looked for on ``PATH`` and among pyenv's and uv's Pythons. `NoInterpreterError` when nothing answers.
     """
-    tried = []
-    for candidate in _candidates(wanted):
+    tried = list(_candidates(wanted))
+    for candidate in tried:
         outcome = run_step(Step(candidate, code=_PROBE, python=candidate, timeout=30.0))
         if outcome.ending == "ok":
-            version: tuple[int, int, int] = tuple(outcome.result["version"])
+            version, can_load_models = outcome.result
             if not _is_version(wanted) or ".".join(map(str, version)).startswith(wanted):
-                return Interpreter(candidate, version, frozenset(outcome.result["modules"]))
-        tried.append(candidate)
+                return Interpreter(candidate, tuple(version), can_load_models)
     raise NoInterpreterError(f"no Python answers to {wanted!r} (tried: {', '.join(tried) or 'nothing found'})")
 
 
@@ -73,37 +64,30 @@ def _candidates(wanted: str) -> Iterator[str]:
     if not _is_version(wanted):
         yield shutil.which(wanted) or wanted
         return
-    minor = ".".join(wanted.split(".")[:2])
     if sys.version.startswith((wanted + ".", wanted + " ")):
         yield sys.executable
     executable = "python.exe" if os.name == "nt" else "bin/python"
-    roots = [
+    for root in (
         Path(os.environ.get("PYENV_ROOT", Path.home() / ".pyenv")) / "versions",
         Path(os.environ.get("UV_PYTHON_INSTALL_DIR", Path.home() / ".local/share/uv/python")),
-    ]
-    for root in roots:
-        for installed in sorted(root.glob(f"*{minor}*"), reverse=True) if root.is_dir() else []:
-            if re.match(rf"(cpython-)?{re.escape(wanted)}(\D|$)", installed.name) and (installed / executable).exists():
-                yield str(installed / executable)
-    on_path = shutil.which(f"python{minor}")
+    ):
+        for installed in sorted(root.glob(f"*{wanted}*/{executable}"), reverse=True):
+            if re.match(rf"(cpython-)?{re.escape(wanted)}(\D|$)", installed.relative_to(root).parts[0]):
+                yield str(installed)
+    on_path = shutil.which("python" + ".".join(wanted.split(".")[:2]))
     if on_path:
         yield on_path
 
 
 def lend_cloudpickle(directory: Path) -> str | None:
-    """Copy this Python's cloudpickle alone into *directory*, for an interpreter that has none.
+    """Copy this Python's cloudpickle into *directory* and return that, or None when there is none here either.
 
     It is pure Python without dependencies, so any interpreter can use it; its neighbours in ``site-packages``
-    cannot be lent. ``None`` when this Python has none either.
+    cannot be lent.
     """
-    try:
-        import cloudpickle
-    except ImportError:
+    spec = importlib.util.find_spec("cloudpickle")
+    if spec is None or spec.origin is None:
         return None
-    shutil.copytree(
-        Path(cloudpickle.__file__).parent,
-        directory / "cloudpickle",
-        ignore=shutil.ignore_patterns("__pycache__"),
-        dirs_exist_ok=True,
-    )
+    ignore = shutil.ignore_patterns("__pycache__")
+    shutil.copytree(Path(spec.origin).parent, directory / "cloudpickle", ignore=ignore, dirs_exist_ok=True)
     return str(directory)

@@ -5,13 +5,13 @@ from __future__ import annotations
 import os
 import sys
 import tempfile
-import zipfile
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from pytest_rlstability.kits.models import plain_values, worker
+from pytest_rlstability.kits.models.archive import as_text
 from pytest_rlstability.kits.models.audit import Audit, audit
 from pytest_rlstability.kits.models.compare import differences, fact_differences, not_finite
 from pytest_rlstability.kits.models.interpreters import Interpreter, lend_cloudpickle
@@ -101,10 +101,10 @@ class RoundTrip:
         lines += [trip.line() for trip in self.trips]
         for trip in self.trips:
             if trip.outcome.ending == "raised":
-                lines += ["", f"{trip.target.name}:", trip.outcome.stack.rstrip()]
+                lines += ["", f"{trip.target.name}:", *trip.outcome.stack.splitlines()]
             elif len(trip.differences) > 1:
                 lines += ["", f"{trip.target.name}:", *(f"  {line}" for line in trip.differences)]
-        return "\n".join([*lines, "", self.audit.text()])
+        return as_text(*lines, "") + self.audit.text()
 
     def _headline(self) -> str:
         if self.carries_code:
@@ -121,11 +121,10 @@ class Saved:
     kind: str
     algorithm: str
     path: Path
-    statistics: str
     observations: Path
-    arrays: Mapping[str, Any]
-    facts: Mapping[str, Any]
-    directory: Path
+    statistics: str = ""
+    arrays: Mapping[str, Any] = field(default_factory=dict)
+    facts: Mapping[str, Any] = field(default_factory=dict)
     draw: int = 0
 
 
@@ -166,7 +165,7 @@ def _travel(
     learned: Mapping[str, Any] | None = None,
 ) -> list[Trip]:
     """Load the file on each of *targets*; what the first exact one *learned* the others must learn too."""
-    directories = [Path(tempfile.mkdtemp(prefix="target-", dir=saved.directory)) for _ in targets]
+    directories = [Path(tempfile.mkdtemp(prefix="target-", dir=saved.path.parent)) for _ in targets]
     steps = [step_for(target, saved, where) for target, where in zip(targets, directories, strict=True)]
     trips = []
     for target, outcome, directory in zip(targets, run_steps(steps, on_end=on_end), directories, strict=True):
@@ -204,11 +203,11 @@ def _save(model: Any, observations: Any, directory: Path) -> Saved:
     if normalisation is not None:
         statistics = str(directory / "vec_normalize.pkl")
         worker.save(normalisation, statistics)
-        worker.snapshot_normalisation(normalisation, "normalisation", arrays, facts)
+        worker.snapshot_normalisation(normalisation, arrays, facts)
     stored = directory / "observations.npz"
     worker.write_observations(observations, str(stored))
     algorithm = f"{type(model).__module__}:{type(model).__qualname__}" if kind == "sb3" else ""
-    return Saved(kind, algorithm, path, statistics, stored, arrays, facts, directory)
+    return Saved(kind, algorithm, path, stored, statistics, arrays, facts)
 
 
 def _machine() -> tuple[int, bool]:
@@ -240,24 +239,20 @@ def step_for(target: Target, saved: Saved, directory: Path) -> Step:
         timeout=_TIMEOUT,
         environment=environment,
         directory=str(directory) if target.elsewhere else None,
-        search_path=_own_directories() if target.interpreter else tuple(map(_absolute, sys.path)),
+        search_path=_own_directories() if target.interpreter else tuple(map(os.path.realpath, sys.path)),
     )
-
-
-def _absolute(entry: str) -> str:
-    return str(Path(entry).resolve())
 
 
 def _own_directories() -> tuple[str, ...]:
     """Where the test's own modules are: the model may need them anywhere, but no other Python can use our libraries."""
-    return tuple(entry for entry in map(_absolute, sys.path) if origin(entry + os.sep) is Origin.USER)
+    return tuple(entry for entry in map(os.path.realpath, sys.path) if origin(entry + os.sep) is Origin.USER)
 
 
 def _values_step(target: Target, saved: Saved) -> Step:
     assert target.interpreter is not None
     if saved.kind != "sb3":
         return Step(target.name, code="result = None", python=target.interpreter.executable)
-    lent = lend_cloudpickle(saved.directory / "lent")
+    lent = lend_cloudpickle(saved.path.parent / "lent")
     called = [name for name in worker.SCHEDULES if name not in worker.REBUILT]
     return Step(
         target.name,
@@ -271,14 +266,10 @@ def _values_step(target: Target, saved: Saved) -> Step:
 
 
 def read_arrays(path: Path) -> dict[str, Any]:
-    """The arrays that a target wrote, or nothing if it did not get that far."""
     import numpy
 
-    try:
-        with numpy.load(path, allow_pickle=False) as stored:
-            return {name: stored[name] for name in stored.files}
-    except (OSError, ValueError, zipfile.BadZipFile):
-        return {}
+    with numpy.load(path, allow_pickle=False) as stored:
+        return dict(stored)
 
 
 def judge_model(
@@ -288,9 +279,10 @@ def judge_model(
     facts = outcome.result
     found = [f"{name} could not be loaded; SB3 put its own default in its place" for name in facts["substituted"]]
     found += fact_differences(saved.facts, facts)
-    found += differences(saved.arrays, arrays, exact=target.exact, skip=("learned/",))
-    found += not_finite(arrays, "learned/")
     learned_here = {name: array for name, array in arrays.items() if name.startswith("learned/")}
+    kept = {name: array for name, array in arrays.items() if name not in learned_here}
+    found += differences(saved.arrays, kept, exact=target.exact)
+    found += not_finite(learned_here)
     if learned is not None and target.exact:
         found += [f"after learning one rollout, {line}" for line in differences(learned, learned_here, exact=True)]
     return Trip(target, outcome, tuple(found), learned=learned_here)
@@ -308,13 +300,10 @@ def _judge_values(target: Target, outcome: Outcome, saved: Saved) -> Trip:
             found.append(f"schedule {name} gave {_short(values)} where {_short(expected)} was saved")
     note = f"values only: no torch there; {len(result['values'])} schedules called"
     if result["skipped"]:
-        note += f", {len(result['skipped'])} values left out for want of {', '.join(_missing(result['skipped']))}"
+        missing = sorted({module.partition(".")[0] for module in result["skipped"].values()})
+        note += f", {len(result['skipped'])} values left out for want of {', '.join(missing)}"
     return Trip(target, outcome, tuple(found), (note,))
 
 
 def _short(values: Iterable[float]) -> str:
     return "[" + ", ".join(f"{value:.6g}" for value in values) + "]"
-
-
-def _missing(skipped: Mapping[str, str]) -> list[str]:
-    return sorted({module.partition(".")[0] for module in skipped.values()})

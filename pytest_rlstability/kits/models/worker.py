@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import base64
 import copy
+import importlib
 import json
-import pickle
+import operator
 import platform
 import re
 import sys
@@ -69,16 +70,13 @@ def load(path: str, kind: str, algorithm: str) -> Any:
     """Load *path*; *algorithm* is ``module:class`` of an SB3 model."""
     if kind == "sb3":
         return _algorithm(algorithm).load(path, device="cpu", **_lighter(path, algorithm))
-    if kind == "vec_normalize":
-        from stable_baselines3.common.vec_env import VecNormalize
-
-        with open(path, "rb") as stream:
-            bare = pickle.load(stream)
-        return VecNormalize.load(path, _stub_env(bare.observation_space, bare.action_space))
-    if kind == "buffer":
+    if kind in ("vec_normalize", "buffer"):
         from stable_baselines3.common.save_util import load_from_pkl
 
-        return load_from_pkl(path)
+        found = load_from_pkl(path)
+        if kind == "vec_normalize":
+            found.set_venv(_stub_env(found.observation_space, found.action_space))
+        return found
     import torch
 
     return torch.load(path, map_location="cpu", weights_only=kind != "module")
@@ -92,11 +90,11 @@ def snapshot(model: Any, observations: Any) -> tuple[Arrays, Facts]:
     if kind == "sb3":
         _snapshot_sb3(model, observations, arrays, facts)
     elif kind == "vec_normalize":
-        snapshot_normalisation(model, "normalisation", arrays, facts)
+        snapshot_normalisation(model, arrays, facts)
         if observations is not None:
             arrays.update(_flat("predict/normalised", model.normalize_obs(observations)))
     elif kind == "buffer":
-        arrays.update(_flat("buffer", _without_devices(vars(model))))
+        arrays.update(_flat("buffer", vars(model)))
     elif kind == "module":
         arrays.update(_flat("parameters", model.state_dict()))
         arrays.update(_flat("predict/output", _forward(model, observations)))
@@ -125,7 +123,7 @@ def check(
     taken, facts = snapshot(model, read_observations(observations))
     if statistics:
         print("loading the normalisation statistics", flush=True)
-        snapshot_normalisation(load(statistics, "vec_normalize", ""), "normalisation", taken, facts)
+        snapshot_normalisation(load(statistics, "vec_normalize", ""), taken, facts)
     if kind == "sb3":
         print("learning one rollout", flush=True)
         taken.update(_flat("learned", _learn(path, algorithm, model)))
@@ -171,13 +169,8 @@ def draw_observations(space: Any, count: int) -> Any:
 
 
 def _algorithm(name: str) -> Any:
-    import importlib
-
     module, _, qualified = name.partition(":")
-    found: Any = importlib.import_module(module)
-    for part in qualified.split("."):
-        found = getattr(found, part)
-    return found
+    return operator.attrgetter(qualified)(importlib.import_module(module))
 
 
 def _lighter(path: str, algorithm: str) -> dict[str, Any]:
@@ -247,13 +240,13 @@ def _scores(model: Any, observations: Any) -> dict[str, Any]:
         return scores
 
 
-def snapshot_normalisation(normalisation: Any, prefix: str, arrays: Arrays, facts: Facts) -> None:
+def snapshot_normalisation(normalisation: Any, arrays: Arrays, facts: Facts) -> None:
     """Add the running statistics of a VecNormalize to *arrays* and its settings to *facts*."""
     for name in ("obs_rms", "ret_rms"):
         running = getattr(normalisation, name, None)
         for key, one in running.items() if isinstance(running, Mapping) else [("", running)]:
             if one is not None:
-                arrays.update(_flat(f"{prefix}/{name}{'/' * bool(key)}{key}", vars(one)))
+                arrays.update(_flat(f"normalisation/{name}{'/' * bool(key)}{key}", vars(one)))
     facts["normalisation"] = {
         name: value for name, value in vars(normalisation).items() if _is_setting(name, value) and name[0] != "_"
     }
@@ -331,10 +324,6 @@ def mask_length(space: Any) -> int:
     return int(numpy.sum(getattr(space, "nvec", getattr(space, "n", 1))))
 
 
-def _without_devices(attributes: Mapping[str, Any]) -> dict[str, Any]:
-    return {name: value for name, value in attributes.items() if "device" not in type(value).__name__}
-
-
 def _flat(prefix: str, value: Any) -> Iterator[tuple[str, Any]]:
     """Every array and number below *value*, by its path."""
     if isinstance(value, Mapping):
@@ -363,14 +352,12 @@ def _numpy(value: Any) -> Any:
 
 def _machine() -> dict[str, str]:
     """What predictions may depend on: versions, processor and the instructions torch chose."""
-    names = ("torch", "stable_baselines3", "sb3_contrib", "numpy", "gymnasium")
-    found = {name: str(getattr(sys.modules.get(name), "__version__", "")) for name in names}
+    libraries = ("torch", "stable_baselines3", "sb3_contrib", "numpy", "gymnasium")
     torch = sys.modules.get("torch")
-    capability = torch.backends.cpu.get_cpu_capability() if torch is not None else ""
     return {
         "python": platform.python_version(),
         "system": platform.platform(),
         "processor": platform.machine(),
-        "capability": capability,
-        **{name: version for name, version in found.items() if version},
+        "capability": torch.backends.cpu.get_cpu_capability() if torch is not None else "",
+        **{name: str(sys.modules[name].__version__) for name in libraries if name in sys.modules},
     }
