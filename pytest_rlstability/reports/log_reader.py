@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import groupby
 from pathlib import Path
@@ -17,6 +18,12 @@ from typing import IO, Any
 from pytest_rlstability.model.events import SCHEMA, Finished, Judged, Outcome, Sample, Session, Started, from_json
 from pytest_rlstability.model.messages import Json
 from pytest_rlstability.model.series import PeakTable
+
+loads: Callable[[bytes], Any] = json.loads
+with suppress(ImportError):
+    import orjson  # it reads a million samples in seconds
+
+    loads = orjson.loads
 
 _Whose = tuple[str, str, str]
 _Place = tuple[str, int, _Whose]
@@ -98,19 +105,21 @@ def read_runs(paths: Iterable[Path]) -> list[RunRecord]:
 def read_log(file: IO[bytes], source: str) -> list[RunRecord]:
     """The runs in one event log: usually one, more when several were written one after the other."""
     reader = _Reader(source)
-    loads = _quickest_loads()
     while lines := file.readlines(_CHUNK):
-        for place, group in groupby(_parse(lines, loads), key=_place):
+        events = [_parse(line) for line in lines if not line.isspace()]
+        for place, group in groupby(events, key=_place):
             reader.take(place, list(group))
     return reader.finish()
 
 
-def _parse(lines: Sequence[bytes], loads: Callable[[bytes], Any]) -> list[Any]:
-    """What is in each line, None where that cannot be read."""
+def _parse(line: bytes) -> Any:
+    """What is in a line; None if it cannot be read."""
     try:
-        return [loads(line) for line in lines]
+        return loads(line)
     except (ValueError, RecursionError):
-        return [_slowly(line) for line in lines if line.strip()]
+        with suppress(ValueError, RecursionError):
+            return json.loads(line)  # also reads NaN and numbers of any length, which orjson refuses
+    return None
 
 
 def _place(event: Any) -> _Place | None:
@@ -118,24 +127,6 @@ def _place(event: Any) -> _Place | None:
     try:
         return event["event"], event["schema"], (event["test"], event.get("host", ""), event.get("worker", ""))
     except (AttributeError, KeyError, TypeError):
-        return None
-
-
-def _quickest_loads() -> Callable[[bytes], Any]:
-    """orjson if it is installed: it reads a million samples in seconds."""
-    try:
-        import orjson
-    except ImportError:
-        return json.loads
-    loads: Callable[[bytes], Any] = orjson.loads
-    return loads
-
-
-def _slowly(line: bytes) -> object:
-    """A line that orjson may refuse: the standard library also reads NaN and numbers of any length."""
-    try:
-        return json.loads(line)
-    except (ValueError, RecursionError):
         return None
 
 
@@ -162,7 +153,7 @@ class _Reader:
         try:
             self._note_time(events)
             if kind == "sample":
-                self._samples(self._attempt(whose), events)
+                self._samples(self._test(whose), events)
             else:
                 for data in events:
                     self._turn(whose, from_json(data))
@@ -197,13 +188,16 @@ class _Reader:
                     self._runs.append(self._run)
                 self._run.session = event
             case Started():
-                self._attempts(whose).append(Attempt(started=event))
+                self._test(whose).attempts.append(Attempt(started=event))
             case Finished():
-                if self._attempt(whose).finished:
-                    self._attempts(whose).append(Attempt())
-                self._attempt(whose).finished = event
+                test = self._test(whose)
+                if not test.attempts or test.last.finished:
+                    test.attempts.append(Attempt())
+                test.last.finished = event
 
-    def _samples(self, attempt: Attempt, events: Sequence[Json]) -> None:
+    def _samples(self, test: TestRecord, events: Sequence[Json]) -> None:
+        test.attempts = test.attempts or [Attempt()]
+        attempt = test.last
         measured = [event for event in events if event["values"] and "judged" not in event]
         laps = [event.get("lap", 0) for event in measured]
         start = attempt.started_at or events[0]["time"]
@@ -214,11 +208,5 @@ class _Reader:
             if "judged" in event and isinstance(sample := from_json(event), Sample):
                 attempt.judged = sample.judged or ()
 
-    def _attempt(self, whose: _Whose) -> Attempt:
-        attempts = self._attempts(whose)
-        if not attempts:
-            attempts.append(Attempt())
-        return attempts[-1]
-
-    def _attempts(self, whose: _Whose) -> list[Attempt]:
-        return self._run.tests.setdefault(whose, TestRecord(*whose)).attempts
+    def _test(self, whose: _Whose) -> TestRecord:
+        return self._run.tests.setdefault(whose, TestRecord(*whose))
