@@ -31,27 +31,19 @@ Pid = int | str
 # Files
 
 
-def read_small(path: str) -> bytes:
-    """At most 64 KiB of a file, in half the time that ``open`` takes."""
+def read_file(path: str) -> bytes:
+    """A whole file, in half the time that ``open`` takes."""
     descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
-        return os.read(descriptor, 1 << 16)
+        return b"".join(iter(lambda: os.read(descriptor, 1 << 16), b""))
     finally:
         os.close(descriptor)
 
 
-def _small(pid: Pid, thread: int | None, name: str) -> bytes | None:
-    """A small file about a process, or about one thread of it."""
+def _about(pid: Pid, name: str, thread: int | None = None) -> bytes:
+    """A file about a process, or about one thread of it."""
     try:
-        return read_small(f"/proc/{pid}/{name}" if thread is None else f"/proc/{pid}/task/{thread}/{name}")
-    except OSError:
-        return None
-
-
-def _read(path: str) -> bytes:
-    try:
-        with open(path, "rb", buffering=0) as file:
-            return file.readall()
+        return read_file(f"/proc/{pid}/{name}" if thread is None else f"/proc/{pid}/task/{thread}/{name}")
     except OSError:
         return b""
 
@@ -107,44 +99,41 @@ def pids() -> list[int]:
 
 def children_of(pid: int) -> list[int]:
     """The direct children of a process, whichever of its threads started them, zombies included."""
-    return [int(child) for thread in threads_of(pid) for child in (_small(pid, thread, "children") or b"").split()]
+    return [int(child) for thread in threads_of(pid) for child in _about(pid, "children", thread).split()]
 
 
 def command_of(pid: int) -> str:
     """The command line of a process; a zombie has none."""
-    words = _read(f"/proc/{pid}/cmdline").split(b"\0")
+    words = _about(pid, "cmdline").split(b"\0")
     return " ".join(word.decode(errors="replace") for word in words if word)
-
-
-def name_of(pid: int) -> str:
-    """The name of a process's program, at most 15 characters; a zombie still has it."""
-    return _read(f"/proc/{pid}/comm").decode(errors="replace").strip()
 
 
 def has_variable(pid: int, variable: str) -> bool:
     """Whether a process was started with *variable*, ``NAME=value``, in its environment."""
-    return variable.encode() in _read(f"/proc/{pid}/environ").split(b"\0")
+    return variable.encode() in _about(pid, "environ").split(b"\0")
 
 
 def has_timers(pid: int) -> bool | None:
     """Whether a process has POSIX timers; None if that cannot be read."""
-    text = _small(pid, None, "timers")
-    return None if text is None else bool(text.strip())
+    try:
+        return bool(read_file(f"/proc/{pid}/timers").strip())
+    except OSError:
+        return None
 
 
 def stat(pid: int, thread: int | None = None) -> Stat | None:
-    text = _small(pid, thread, "stat")
-    return None if text is None else Stat(text)
+    text = _about(pid, "stat", thread)
+    return Stat.parse(text) if text else None
 
 
 def status(pid: Pid, thread: int | None = None) -> Status | None:
-    text = _small(pid, thread, "status")
-    return None if text is None else Status(text)
+    text = _about(pid, "status", thread)
+    return Status(text) if text else None
 
 
 def touched_and_mapped(pid: int) -> tuple[int, int] | None:
     """Bytes of private memory that a process has touched, and bytes of data that it has mapped."""
-    fields = _read(f"/proc/{pid}/statm").split()
+    fields = _about(pid, "statm").split()
     return ((int(fields[1]) - int(fields[2])) * PAGE, int(fields[5]) * PAGE) if len(fields) >= 6 else None
 
 
@@ -162,17 +151,16 @@ def own_threads() -> list[str]:
 
 def schedule(pid: int, thread: int | None = None) -> bytes:
     """Nanoseconds on a processor, nanoseconds ready but waiting for one, and turns; empty if the kernel counts none."""
-    text = _small(pid, thread, "schedstat") or b""
+    text = _about(pid, "schedstat", thread)
     return b"" if text.startswith(b"0 0 0") else text
 
 
 def system_call(pid: int, thread: int) -> list[int] | None:
     """The number of the system call that a thread is in and its arguments; empty when it computes."""
-    text = _small(pid, thread, "syscall")
-    if text is None:
+    words = _about(pid, "syscall", thread).split()
+    if not words:
         return None
-    words = text.split()
-    return [int(words[0]), *(int(word, 16) for word in words[1:7])] if words and words[0].isdigit() else []
+    return [int(words[0]), *(int(word, 16) for word in words[1:7])] if words[0].isdigit() else []
 
 
 # Descriptors
@@ -202,7 +190,7 @@ def links_of(pid: int) -> list[str]:
 
 def watched_by(pid: int, epoll: int) -> list[int]:
     """The descriptors that an epoll instance watches."""
-    text = _read(f"/proc/{pid}/fdinfo/{epoll}")
+    text = _about(pid, f"fdinfo/{epoll}")
     return [int(number) for number in re.findall(rb"^tfd:\s*(\d+)", text, re.MULTILINE)]
 
 
@@ -230,7 +218,7 @@ def unix_sockets(prefix: str) -> Iterator[tuple[int, str]]:
 
 def mappings(pid: Pid = "self", having: bytes = b"") -> Iterator[MappedRegion]:
     """The mappings of a process, or those whose line has *having* in it."""
-    return (MappedRegion(line) for line in _read(f"/proc/{pid}/maps").splitlines() if having in line)
+    return (MappedRegion(line) for line in _about(pid, "maps").splitlines() if having in line)
 
 
 def open_page_map() -> FileIO:

@@ -1,56 +1,37 @@
-"""The text of Linux's files ``stat``, ``status`` and ``maps``. A field is converted only when it is read."""
+"""The text of Linux's files ``stat``, ``status`` and ``maps``."""
 
 from __future__ import annotations
 
+from typing import NamedTuple
 
-class Stat:
-    """The ``stat`` file of a process or thread."""
 
-    __slots__ = ("_fields", "_head")
+class Stat(NamedTuple):
+    """The ``stat`` file of a process or thread. Processor time is in units of 10 ms."""
 
-    def __init__(self, text: bytes) -> None:
-        self._head, _, fields = text.rpartition(b")")
-        self._fields = fields.split()
+    name: str
+    state: str
+    """``R`` runs, ``S`` sleeps, ``D`` sleeps and cannot be woken, ``T`` is stopped, ``Z`` and ``X`` have ended."""
+    parent: int
+    group: int
+    session: int
+    ticks: int
+    ticks_with_children: int
+    """Including the children that have ended."""
+    start: int
+    """When it was started. It differs between two processes that had the same pid."""
 
-    @property
-    def name(self) -> str:
-        return self._head.partition(b"(")[2].decode(errors="replace")
-
-    @property
-    def state(self) -> str:
-        """``R`` runs, ``S`` sleeps, ``D`` sleeps and cannot be woken, ``T`` is stopped, ``Z`` and ``X`` have ended."""
-        return self._fields[0].decode()
-
-    @property
-    def parent(self) -> int:
-        return int(self._fields[1])
-
-    @property
-    def group(self) -> int:
-        return int(self._fields[2])
-
-    @property
-    def session(self) -> int:
-        return int(self._fields[3])
-
-    @property
-    def ticks(self) -> int:
-        """Processor time in units of 10 ms."""
-        return int(self._fields[11]) + int(self._fields[12])
-
-    @property
-    def ticks_with_children(self) -> int:
-        """The same, including the children that have ended."""
-        return sum(int(field) for field in self._fields[11:15])
-
-    @property
-    def start(self) -> int:
-        """When it was started. It differs between two processes that had the same pid."""
-        return int(self._fields[19])
+    @classmethod
+    def parse(cls, text: bytes) -> Stat:
+        head, _, rest = text.rpartition(b")")
+        state, *fields = rest.split()
+        parent, group, session = map(int, fields[:3])
+        times = [int(field) for field in fields[10:14]]
+        name = head.partition(b"(")[2].decode(errors="replace")
+        return cls(name, state.decode(), parent, group, session, sum(times[:2]), sum(times), int(fields[18]))
 
 
 class Status:
-    """The ``status`` file of a process or thread."""
+    """The ``status`` file of a process or thread. A field is converted only when it is read."""
 
     __slots__ = ("_text",)
 
@@ -78,24 +59,16 @@ class Status:
 class MappedRegion:
     """A line of ``maps``."""
 
-    __slots__ = ("device", "inode", "path", "permissions", "span")
+    __slots__ = ("device", "end", "inode", "path", "permissions", "span", "start")
 
     def __init__(self, line: bytes) -> None:
         self.span, self.permissions, _, self.device, self.inode, *path = line.split(None, 5)
+        self.start, self.end = (int(edge, 16) for edge in self.span.split(b"-"))
         self.path = path[0] if path else b""
 
     @property
-    def bounds(self) -> tuple[int, int]:
-        start, _, end = self.span.partition(b"-")
-        return int(start, 16), int(end, 16)
-
-    @property
-    def start(self) -> int:
-        return self.bounds[0]
-
-    @property
     def size(self) -> int:
-        return self.bounds[1] - self.bounds[0]
+        return self.end - self.start
 
     @property
     def name(self) -> str:

@@ -7,7 +7,7 @@ import re
 from collections.abc import Collection, Iterable
 
 from pytest_rlstability.osinfo import linux
-from pytest_rlstability.osinfo.processes import find_descendants, has_children
+from pytest_rlstability.osinfo.processes import find_descendants
 
 DIRECTORY = "/dev/shm"
 
@@ -21,7 +21,7 @@ def own_segments(directory: str, names: Collection[str]) -> list[str]:
     """
     if not names:
         return []
-    family = {os.getpid(), *(find_descendants() if has_children() else ())}
+    family = {os.getpid(), *find_descendants()}
     found = held_by(family, directory, names)
     found |= {name for name in names if any(_has_number(name, pid) for pid in family)}
     unclaimed = {name for name in set(names) - found if _is_this_users(f"{directory}/{name}")}

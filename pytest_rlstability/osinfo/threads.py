@@ -185,8 +185,7 @@ def _is_shared(thread: ThreadState, tree: TreeState) -> bool:
     assert thread.futex is not None
     regions = list(linux.mappings(thread.pid))
     for region in regions:
-        start, end = region.bounds
-        if start <= thread.futex < end:
+        if region.start <= thread.futex < region.end:
             return region.is_shared and _is_mapped_elsewhere(region, thread.pid, tree.pids)
     return not regions  # they cannot be read
 

@@ -96,7 +96,7 @@ def _pages(*, exclusive: bool) -> Iterator[int]:
     wanted = asked if exclusive else _PRESENT
     with open_page_map() as page_map:
         for mapping in mappings(having=b" rw-p "):
-            first, last = (edge // _PAGE for edge in mapping.bounds)
+            first, last = mapping.start // _PAGE, mapping.end // _PAGE
             if mapping.size <= _LARGEST_MAPPING:
                 page_map.seek(first * 8)
                 entries = array.array("Q", page_map.read((last - first) * 8))

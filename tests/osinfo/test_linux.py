@@ -27,7 +27,7 @@ NOBODY = 2**22 + 1
 
 def test_stat_of_a_program_whose_name_has_spaces_and_parentheses() -> None:
     numbers = "4711 99 98 0 -1 4194560 10 20 0 0 7 5 3 1 20 0 1 0 123456 1000 50"
-    stat = Stat(f"42 (a) R (b c) S {numbers}".encode())
+    stat = Stat.parse(f"42 (a) R (b c) S {numbers}".encode())
     assert (stat.name, stat.state, stat.parent, stat.group, stat.session) == ("a) R (b c", "S", 4711, 99, 98)
     assert (stat.ticks, stat.ticks_with_children, stat.start) == (12, 16, 123456)
 
@@ -45,8 +45,8 @@ def test_status() -> None:
 
 def test_a_mapping() -> None:
     mapping = MappedRegion(b"7f0000400000-7f0000402000 rw-s 00001000 00:19 77                   /dev/shm/a b (deleted)")
-    assert mapping.bounds == (0x7F0000400000, 0x7F0000402000)
-    assert (mapping.start, mapping.size, mapping.is_shared) == (0x7F0000400000, 8192, True)
+    assert (mapping.start, mapping.end) == (0x7F0000400000, 0x7F0000402000)
+    assert (mapping.size, mapping.is_shared) == (8192, True)
     assert (mapping.device, mapping.inode, mapping.name) == (b"00:19", b"77", "/dev/shm/a b (deleted)")
     anonymous = MappedRegion(b"7f0000400000-7f0000402000 rw-p 00000000 00:00 0 ")
     assert (anonymous.is_shared, anonymous.path) == (False, b"")
@@ -55,7 +55,7 @@ def test_a_mapping() -> None:
 def test_processes_that_are_not_there_have_empty_answers() -> None:
     assert (linux.stat(NOBODY), linux.status(NOBODY), linux.stat(NOBODY, 1)) == (None, None, None)
     assert (linux.children_of(NOBODY), linux.threads_of(NOBODY), linux.links_of(NOBODY)) == ([], [], [])
-    assert (linux.command_of(NOBODY), linux.name_of(NOBODY), linux.schedule(NOBODY)) == ("", "", b"")
+    assert (linux.command_of(NOBODY), linux.schedule(NOBODY), short_command(NOBODY)) == ("", b"", "?")
     assert (linux.system_call(NOBODY, 1), linux.has_timers(NOBODY)) == (None, None)
     assert (linux.touched_and_mapped(NOBODY), list(linux.mappings(NOBODY))) == (None, [])
     assert (linux.lock_holders(NOBODY, 0), linux.watched_by(NOBODY, 0)) == ([], [])

@@ -24,7 +24,7 @@ for line in sys.stdin:
     print("heard", flush=True)
 """
 
-os_read = linux.read_small
+os_read = linux.read_file
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
 
@@ -53,7 +53,7 @@ def settled(pid: int, before: TreeState | None = None) -> TreeState:
 def test_sleeping_threads_are_not_read_again(sleeper, monkeypatch):
     before = settled(sleeper.pid)
     read: list[str] = []
-    monkeypatch.setattr(linux, "read_small", lambda path: read.append(path) or os_read(path))
+    monkeypatch.setattr(linux, "read_file", lambda path: read.append(path) or os_read(path))
     again = look_at_tree(sleeper.pid, [sleeper.pid], before)
     assert len(again.threads) == 4
     assert again == before
@@ -87,7 +87,7 @@ def test_without_the_kernels_counts_everything_is_read(sleeper, monkeypatch, cou
             return counted
         return os_read(path)
 
-    monkeypatch.setattr(linux, "read_small", read)
+    monkeypatch.setattr(linux, "read_file", read)
     before = settled(sleeper.pid)
     sleeper.stdin.write("go on\n")
     sleeper.stdin.flush()
