@@ -31,11 +31,14 @@ _MADE_HERE = {
 def page_data(runs: Sequence[RunRecord]) -> Json:
     """Everything on the page: the runs, and their tests, worst first."""
     tests = [(number, test) for number, run in enumerate(runs) for test in run.tests.values()]
-    origins = list(dict.fromkeys((test.host, test.worker) for _, test in tests))
-    builder = _Builder(runs, origins, _text_per_test([test for _, test in tests]))
-    _thin([test for _, test in tests])
     tests.sort(key=lambda pair: STATUSES.index(status_of(pair[1].last)))
-    shown = [builder.test(number, test) for number, test in tests]
+    origins = list(dict.fromkeys((test.host, test.worker) for _, test in tests))
+    most_text = _text_per_test([test for _, test in tests])
+    _thin([test for _, test in tests])
+    shown = [
+        {**_test(test, runs[number], most_text), "run": number, "origin": origins.index((test.host, test.worker))}
+        for number, test in tests
+    ]
     courses = [test["course"] for test in shown if "course" in test]
     names = {name for course in courses for name in (*course["columns"], *course["still"])}
     described = {name: facts for run in runs if run.session for name, facts in run.session.signals.items()}
@@ -49,76 +52,68 @@ def page_data(runs: Sequence[RunRecord]) -> Json:
     }
 
 
-class _Builder:
-    """Makes the page's entry of each test."""
-
-    def __init__(self, runs: Sequence[RunRecord], origins: Sequence[tuple[str, str]], text: int) -> None:
-        self._runs = runs
-        self._origins = {origin: number for number, origin in enumerate(origins)}
-        self._text = text
-
-    def test(self, number: int, test: TestRecord) -> Json:
-        attempt, status = test.last, status_of(test.last)
-        optional = {
-            "headline": self._headline(attempt, status, self._runs[number]),
-            "detail": self._detail(test),
-            "course": _course(attempt) if attempt.course.samples else None,
-        }
-        return {
-            "id": readable(test.nodeid, 2_000),
-            "run": number,
-            "origin": self._origins[test.host, test.worker],
-            "status": status.name,
-            "duration": _duration(attempt),
-            "laps": attempt.end.laps or (attempt.course.laps[-1] if len(attempt.course) else 0),
-            "peak": _peak(attempt),
-            **{name: value for name, value in optional.items() if value},
-        }
-
-    def _headline(self, attempt: Attempt, status: Status, run: RunRecord) -> str:
-        if attempt.finished is None:
-            started = attempt.started_at
-            after = f" {format_duration(run.last_time - started)} after it began" if started else ""
-            lap = f"; its last sample is from lap {attempt.course.laps[-1]:.0f}" if len(attempt.course) else ""
-            return f"did not finish: the log ends{after}{lap}"
-        if attempt.finished.verdict or status.bad:
-            return _headline(attempt.finished)
-        return readable(attempt.finished.reason, 1_000)
-
-    def _detail(self, test: TestRecord) -> Json:
-        """What a test shows when it is opened, without what is empty."""
-        attempt, end, started = test.last, test.last.end, test.last.started or Started()
-        verdict = end.verdict
-        soak = [("Soak", "\n".join(end.soak.lines()))] if end.soak else []
-        sections = [*(verdict.sections if verdict else ()), *soak]
-        detail: Json = {
-            "where": readable(verdict.location, 500) if verdict and verdict.location else "",
-            "facts": {readable(k, 100): readable(v, 500) for k, v in verdict.facts.items()} if verdict else {},
-            "sections": self._titled(sections),
-            "report": "" if verdict else readable(end.report, self._text),
-            "output": self._titled(end.output.items()),
-            "stages": [readable(stage, 500) for stage in end.stages],
-            "reproduce": readable(end.reproduce or "", 4_000),
-            "leftovers": [readable(left, 500) for left in end.leftovers],
-            "earlier": [_earlier(earlier) for earlier in test.attempts[:-1]],
-        }
-        if detail["sections"] or detail["report"] or status_of(attempt).bad:
-            detail["backend"] = end.backend or started.backend
-            detail["seed"] = started.seed if end.seed is None else end.seed
-            detail["pid"] = started.pid
-            detail["phases"] = {name: _short(seconds) for name, seconds in end.phases.items()}
-        return {key: value for key, value in detail.items() if value}
-
-    def _titled(self, texts: Iterable[tuple[str, str]]) -> list[list[str]]:
-        return [[readable(title, 500), readable(text, self._text)] for title, text in texts]
+def _test(test: TestRecord, run: RunRecord, most_text: int) -> Json:
+    attempt, status = test.last, status_of(test.last)
+    optional = {
+        "headline": _headline(attempt, status, run),
+        "detail": _detail(test, most_text),
+        "course": _course(attempt) if attempt.course.samples else None,
+    }
+    return {
+        "id": readable(test.nodeid, 2_000),
+        "status": status.name,
+        "duration": _duration(attempt),
+        "laps": attempt.end.laps or (attempt.course.laps[-1] if len(attempt.course) else 0),
+        "peak": _peak(attempt),
+        **{name: value for name, value in optional.items() if value},
+    }
 
 
-def _headline(end: Finished) -> str:
+def _headline(attempt: Attempt, status: Status, run: RunRecord) -> str:
+    if attempt.finished is None:
+        started = attempt.started_at
+        after = f" {format_duration(run.last_time - started)} after it began" if started else ""
+        lap = f"; its last sample is from lap {attempt.course.laps[-1]:.0f}" if len(attempt.course) else ""
+        return f"did not finish: the log ends{after}{lap}"
+    if attempt.finished.verdict or status.bad:
+        return _failure_line(attempt.finished)
+    return readable(attempt.finished.reason, 1_000)
+
+
+def _failure_line(end: Finished) -> str:
     return readable(end.verdict.headline if end.verdict else error_line(end.report), 1_000)
 
 
+def _detail(test: TestRecord, most_text: int) -> Json:
+    """What a test shows when it is opened, without what is empty."""
+
+    def titled(texts: Iterable[tuple[str, str]]) -> list[list[str]]:
+        return [[readable(title, 500), readable(text, most_text)] for title, text in texts]
+
+    end, started = test.last.end, test.last.started or Started()
+    verdict = end.verdict
+    soak = [("Soak", "\n".join(end.soak.lines()))] if end.soak else []
+    detail: Json = {
+        "where": readable(verdict.location, 500) if verdict and verdict.location else "",
+        "facts": {readable(k, 100): readable(v, 500) for k, v in verdict.facts.items()} if verdict else {},
+        "sections": titled([*(verdict.sections if verdict else ()), *soak]),
+        "report": "" if verdict else readable(end.report, most_text),
+        "output": titled(end.output.items()),
+        "stages": [readable(stage, 500) for stage in end.stages],
+        "reproduce": readable(end.reproduce or "", 4_000),
+        "leftovers": [readable(left, 500) for left in end.leftovers],
+        "earlier": [_earlier(earlier) for earlier in test.attempts[:-1]],
+    }
+    if detail["sections"] or detail["report"] or status_of(test.last).bad:
+        detail["backend"] = end.backend or started.backend
+        detail["seed"] = started.seed if end.seed is None else end.seed
+        detail["pid"] = started.pid
+        detail["phases"] = {name: _short(seconds) for name, seconds in end.phases.items()}
+    return {key: value for key, value in detail.items() if value}
+
+
 def _earlier(attempt: Attempt) -> Json:
-    return {"status": status_of(attempt).name, "headline": _headline(attempt.end), "duration": _duration(attempt)}
+    return {"status": status_of(attempt).name, "headline": _failure_line(attempt.end), "duration": _duration(attempt)}
 
 
 def _run(run: RunRecord) -> Json:
