@@ -10,14 +10,13 @@ from pytest_rlstability.leaks.bounds import Kept, is_loud
 from pytest_rlstability.leaks.check import LeakCheck, Watched
 from pytest_rlstability.leaks.growers import Grower
 from pytest_rlstability.leaks.lines import Line, LineMeter, show_line
-from pytest_rlstability.leaks.native import native_tracer
+from pytest_rlstability.leaks.native import native_stack
 from pytest_rlstability.leaks.survivors import Window, laps_for, new_objects, watch_window
 from pytest_rlstability.model.units import format_size
 
 BLOCKS_OF_AN_ITEM = 32
 """How many blocks an item of a container may have, where there was no time to trace it."""
 NATIVE_RESOLUTION = 24.0
-ARENA_SHARE = 0.5
 
 
 @dataclass
@@ -67,9 +66,6 @@ def inspect_survivors() -> Finding:
     return finding
 
 
-# descriptors, threads, processes, shared memory, files, probes
-
-
 def _investigate_resource(check: LeakCheck, suspect: Watched, finding: Finding) -> Generator[int, None, None]:
     per_lap = suspect.judgement.per_lap
     laps = laps_for(check, min(24 / max(per_lap, 0.01), 240), slowdown=20)
@@ -83,16 +79,9 @@ def _investigate_resource(check: LeakCheck, suspect: Watched, finding: Finding) 
 
 def _metered(suspect: Watched, laps: int) -> Generator[int, None, LineMeter]:
     yield 1
-    meter = LineMeter(suspect.signal.read)
-    meter.start()
-    try:
+    with LineMeter(suspect.signal.read) as meter:
         yield laps
-    finally:
-        meter.stop()
     return meter
-
-
-# memory
 
 
 def _investigate_memory(check: LeakCheck, memory: list[Watched], finding: Finding) -> Generator[int, None, None]:
@@ -117,7 +106,7 @@ def _explain_python(window: Window, finding: Finding, lost: bool) -> None:
         finding.line = window.lines[0][0]
         parts.append(f"allocated at {show_line(*finding.line)}")
     traced = bool(window.survivors and window.lines)
-    if not holder and traced and (path := window.path_to_survivor()) is not None:
+    if not holder and traced and (path := window.path_to_survivor()):
         holder = f"held by {path}"
     finding.culprit = bool(holder)
     if holder:
@@ -145,8 +134,7 @@ def _explain_bounded(check: LeakCheck, window: Window, finding: Finding) -> Gene
     blocks = max((entry.judgement.per_lap for entry in check.watched if entry.signal.name == "python"), default=0.0)
     if not window.lines and items * BLOCKS_OF_AN_ITEM < blocks:
         return False
-    path = window.path_of(bounded.containers[0])
-    where = str(path) if path is not None else f"a {bounded.containers[0].kind}"
+    where = window.path_of(bounded.containers[0]) or f"a {bounded.containers[0].kind}"
     lines = bounded.lines_beside(window.lines, window.laps)
     growers = bounded.growers_beside(window.grown)
     if not growers and not any(is_loud(kept, window.laps) for kept in lines):
@@ -184,8 +172,8 @@ def _native_rest(suspect: Watched, window: Window) -> float:
     judged, name = suspect.judgement, suspect.signal.name
     if not judged.growing or name not in ("malloc", "mappings"):
         return 0.0
-    if name == "mappings" and window.bytes_per_lap >= ARENA_SHARE * judged.per_lap:
-        return 0.0
+    if name == "mappings" and window.explains(judged.per_lap):
+        return 0.0  # Python's arenas
     rest = judged.per_lap - (window.heap_bytes if name == "malloc" else 0.0)
     return rest if rest >= max(NATIVE_RESOLUTION, 0.1 * judged.per_lap) else 0.0
 
@@ -199,11 +187,9 @@ def _native_lines(
     first = (yield from _metered(suspect, laps)).rises(laps)
     second = (yield from _metered(suspect, laps)).rises(laps)
     rises = {line: min(rise, second.get(line, 0.0)) for line, rise in first.items()}
-    owned = sum(rise for line, rise in rises.items() if line in window.bounded.counts) >= 0.5 * unexplained
-    others = {line: rise for line, rise in rises.items() if line not in window.bounded.counts}
-    line = max(others, key=lambda line: others[line], default=None)
-    loud = line is not None and others[line] >= max(NATIVE_RESOLUTION, 0.2 * unexplained)
-    return owned, line if loud else None
+    owned = sum(rises.pop(line, 0.0) for line in window.bounded.counts) >= 0.5 * unexplained
+    loud = {line: rise for line, rise in rises.items() if rise >= max(NATIVE_RESOLUTION, 0.2 * unexplained)}
+    return owned, max(loud, key=lambda line: loud[line], default=None)
 
 
 def _investigate_native(
@@ -211,22 +197,12 @@ def _investigate_native(
 ) -> Generator[int, None, None]:
     laps = laps_for(check, 64, slowdown=20)
     line = (yield from _metered(suspect, laps)).best(suspect.judgement.per_lap, laps)
-    tracer = native_tracer() if suspect.signal.name in ("malloc", "mappings") and check.seconds_left > 5 else None
-    frames: list[str] = []
-    if tracer is not None:
-        try:
-            tracer.start()
-            try:
-                yield laps
-            finally:
-                tracer.stop()
-            frames = tracer.stack(laps)
-            line = line or tracer.line
-        finally:
-            tracer.close()
+    if suspect.signal.name in ("malloc", "mappings") and check.seconds_left > 5:
+        frames, traced = yield from native_stack(laps)
+        finding.add("native stack (memray)", frames)
+        line = line or traced
     # Python objects that the same line makes own the native memory, and their holder is known already.
     if line and not (window.lines and line == window.lines[0][0]):
         finding.culprit, finding.line = True, line
         finding.answer = f"native memory, taken at {show_line(*line)}"
-    finding.add("native stack (memray)", frames)
     finding.add("newest mappings", list(suspect.signal.inventory().values())[-3:])

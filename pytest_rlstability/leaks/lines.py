@@ -8,7 +8,7 @@ import sys
 import tracemalloc
 import types
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Self
 
 from pytest_rlstability.model.user_code import Origin, origin, outwards
 
@@ -37,7 +37,7 @@ def users_line(traceback: tracemalloc.Traceback | None) -> Line | None:
 class LineMeter:
     """Adds up, for each line of the user's code, how much a number rose while the line and its calls ran.
 
-    ``meter = LineMeter(read); meter.start(); ...laps...; meter.stop(); meter.best(per_lap, laps)``.
+    ``with LineMeter(read) as meter: ...laps...``, then ``meter.best(per_lap, laps)``.
     """
 
     def __init__(self, read: Callable[[], float]) -> None:
@@ -47,15 +47,16 @@ class LineMeter:
         self._value = 0.0
         self._previous: Any = None
 
-    def start(self) -> None:
+    def __enter__(self) -> Self:
         self._previous = sys.gettrace()
         self._value = self._read()
         for frame in outwards(sys._getframe(1)):
             if origin(frame.f_code.co_filename) is Origin.USER:
                 frame.f_trace = self._trace
         sys.settrace(self._trace)
+        return self
 
-    def stop(self) -> None:
+    def __exit__(self, *error: object) -> None:
         sys.settrace(self._previous)
         for frame in outwards(sys._getframe(1)):
             if frame.f_trace == self._trace:

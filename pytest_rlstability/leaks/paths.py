@@ -28,17 +28,6 @@ LRU_CACHE = type(functools.lru_cache(bool))
 
 
 @dataclass(frozen=True)
-class Path:
-    """What holds an object: a root with a name, and the steps from there."""
-
-    root: str
-    steps: str = ""
-
-    def __str__(self) -> str:
-        return f"{self.root}{self.steps}"
-
-
-@dataclass(frozen=True)
 class _Node:
     thing: object
     steps: str
@@ -47,33 +36,28 @@ class _Node:
     cell: object = None
 
 
-def path_to(target: object, hidden: Iterable[object] = ()) -> Path | None:
-    """The shortest path from a module, a class, a closure or a local variable to *target*, if one was found.
+def path_to(target: object, hidden: Iterable[object] = ()) -> str:
+    """The shortest path from a module, a class, a closure or a local variable to *target*; empty if none was found.
 
     *hidden* are the caller's own containers that refer to it. Call ``gc.unfreeze()`` before: frozen objects are not
     looked at.
     """
     search = _Search([*hidden, target])
     deadline = time.monotonic() + MOST_SECONDS
-    root = search.root_of(_Node(target, ""))
-    if root is not None:
-        return root
     level = [_Node(target, "")]
+    path = search.path_from_root(level[0])
     for _ in range(MOST_HOPS):
-        above = search.one_up(level)
-        if isinstance(above, Path):
-            return above
-        if not above or time.monotonic() > deadline:
-            return None
-        level = above
-    return None
+        if path or not level or time.monotonic() > deadline:
+            break
+        level, path = search.one_up(level)
+    return path
 
 
 def is_referred_to(target: object, hidden: Iterable[object] = ()) -> bool:
     """Whether anything but *hidden* refers to *target*."""
     search = _Search([*hidden, target])
     node = _Node(target, "")
-    return search.root_of(node) is not None or bool(search.one_up([node]))
+    return bool(search.path_from_root(node)) or any(search.one_up([node]))
 
 
 class _Search:
@@ -85,24 +69,23 @@ class _Search:
             id(vars(module)): name for name, module in list(sys.modules.items()) if isinstance(module, types.ModuleType)
         }
 
-    def root_of(self, node: _Node) -> Path | None:
+    def path_from_root(self, node: _Node) -> str:
+        """The path from *node*, if it is a root: something with a name of its own. Else empty."""
         thing = node.thing
         if id(thing) in self._modules:
-            return None  # the steps would lack the variable's name, which _up adds
-        if _is(thing, types.FunctionType) and node.variable:
-            return _function_root(thing, node)
-        if id(thing) in self._locals:
-            return Path(self._locals[id(thing)], node.steps)
+            return ""  # the steps would lack the variable's name, which _up adds
+        if id(thing) in self._locals and not node.variable:
+            return f"{self._locals[id(thing)]}{node.steps}"
         if _is(thing, types.ModuleType):
-            return Path(thing.__name__, node.steps)
+            return f"{thing.__name__}{node.steps}"
         if _is(thing, type):
-            return Path(f"{thing.__module__}.{thing.__qualname__}", node.steps)
+            return f"{thing.__module__}.{thing.__qualname__}{node.steps}"
         if _is(thing, types.FunctionType):
-            return _function_root(thing, node)
-        return None
+            return _path_from_function(thing, node)
+        return ""
 
-    def one_up(self, level: list[_Node]) -> list[_Node] | Path:
-        """The first root that refers to something in *level*, or everything that refers to it."""
+    def one_up(self, level: list[_Node]) -> tuple[list[_Node], str]:
+        """What refers to something in *level*, and the path from the first root among it."""
         things = [node.thing for node in level]
         nodes = {id(node.thing): node for node in level}
         referrers = gc.get_referrers(*things, _LAST_ARGUMENT)
@@ -117,12 +100,11 @@ class _Search:
             if below is None:
                 continue
             node = self._up(holder, below)
-            root = self.root_of(node)
-            if root is not None:
-                return root
+            if path := self.path_from_root(node):
+                return above, path
             if len(above) < MOST_WIDTH:
                 above.append(node)
-        return above
+        return above, ""
 
     def _up(self, holder: object, below: _Node) -> _Node:
         if _is(holder, dict) and id(holder) in self._modules:
@@ -139,19 +121,18 @@ class _Search:
         return _Node(holder, f"{_step(holder, below.thing)}{below.steps}")
 
 
-def _function_root(function: types.FunctionType, node: _Node) -> Path:
+def _path_from_function(function: types.FunctionType, node: _Node) -> str:
     name = f"{function.__module__}.{function.__qualname__}"
     if node.variable:
-        return Path(f"closure variable {node.variable!r} of {name}", node.steps)
+        return f"closure variable {node.variable!r} of {name}{node.steps}"
     if node.cell is not None and node.cell is function.__defaults__:
-        return Path(f"default argument of {name}", node.steps)
+        return f"default argument of {name}{node.steps}"
     attribute = _key_of(vars(function), node.cell)
-    return Path(name, f".{attribute}{node.steps}" if attribute else node.steps)
+    return f"{name}.{attribute}{node.steps}" if attribute else f"{name}{node.steps}"
 
 
 def _free_variable(function: types.FunctionType, below: _Node) -> str:
-    cells = function.__closure__ or ()
-    names = zip(function.__code__.co_freevars, cells, strict=False)
+    names = zip(function.__code__.co_freevars, function.__closure__ or (), strict=False)
     return next((name for name, cell in names if cell is below.cell), "")
 
 
@@ -166,14 +147,11 @@ def _step(holder: object, thing: object) -> str:
         return ".__self__" if holder.__self__ is thing else ".__func__"
     if _is(holder, types.GeneratorType):
         return f" (generator {holder.__qualname__})"
-    name = _attribute_of(holder, thing)
-    return f".{name}" if name else f" ({_describe(holder)})"
-
-
-def _describe(holder: object) -> str:
+    if name := _attribute_of(holder, thing):
+        return f".{name}"
     if type(holder) is LRU_CACHE:
-        return f"lru_cache of {getattr(holder, '__qualname__', '?')}"
-    return type(holder).__name__
+        return f" (lru_cache of {getattr(holder, '__qualname__', '?')})"
+    return f" ({type(holder).__name__})"
 
 
 def _attribute_of(holder: object, thing: object) -> str:

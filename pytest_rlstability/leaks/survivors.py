@@ -17,7 +17,7 @@ from pytest_rlstability.leaks.check import LeakCheck
 from pytest_rlstability.leaks.growers import Grower
 from pytest_rlstability.leaks.harness import CHUNK_OVERHEAD, LARGEST_BLOCK
 from pytest_rlstability.leaks.lines import Line, users_line
-from pytest_rlstability.leaks.paths import Path, is_referred_to, path_to
+from pytest_rlstability.leaks.paths import is_referred_to, path_to
 
 FRAMES = 16
 FEWEST_TRACED = 3
@@ -63,16 +63,16 @@ class Window:
     def holder_among(self, growers: Sequence[Grower]) -> str:
         """The first of *growers* to which there is a path, as text."""
         for grower in growers[:4]:
-            if (path := self.path_of(grower)) is not None:
+            if path := self.path_of(grower):
                 return f"held by {path} ({grower.kind}, {grower.per_lap:+.2g} items per lap)"
         return ""
 
-    def path_of(self, grower: Grower) -> Path | None:
+    def path_of(self, grower: Grower) -> str:
         return path_to(grower.container, hidden=[self.grown, self.bounded.containers, grower, vars(grower)])
 
-    def path_to_survivor(self) -> Path | None:
+    def path_to_survivor(self) -> str:
         alike = self._most_common()
-        return path_to(alike[-1], hidden=[self.survivors, alike]) if alike else None
+        return path_to(alike[-1], hidden=[self.survivors, alike]) if alike else ""
 
     def survivor_is_referred_to(self) -> bool:
         alike = self._most_common()
