@@ -6,6 +6,7 @@ import os
 import re
 from collections import Counter
 from collections.abc import Sequence
+from itertools import accumulate
 from pathlib import Path
 
 import pytest
@@ -18,6 +19,7 @@ VARIABLE = "GITHUB_STEP_SUMMARY"
 MOST_BYTES = 1024 * 1024 - 4096
 """GitHub shows nothing of a summary above 1 MiB. What other tools of the same step have written counts too."""
 MOST_ROWS = 1000
+_ROOM_BELOW = 100
 _ORDER = (*Word, PLAIN_FAILURE)
 _LONGEST_CELL = 400
 _HEADER = "| | test | what | signature | reproduce |\n| --- | --- | --- | --- | --- |\n"
@@ -55,28 +57,23 @@ class StepSummary:
         return ()
 
     def text(self, most_bytes: int = MOST_BYTES) -> str:
-        """The tally and the table, worst first, in at most *most_bytes*."""
-        parts = [f"### rl-stability\n\n{self._tally()}\n\n"]
+        """The tally and the table, worst first, in at most *most_bytes*; nothing if there is no room for them."""
         rows = [row for _, _, row in sorted(self._rows)]
-        if rows:
-            parts.append(_HEADER)
-        room = most_bytes - sum(len(part.encode("utf-8", "backslashreplace")) for part in parts) - 100
-        shown = 0
-        for row in rows[:MOST_ROWS]:
-            room -= len(row.encode("utf-8", "backslashreplace"))
-            if room < 0:
-                break
-            parts.append(row)
-            shown += 1
-        if shown < len(rows):
-            parts.append(f"\n... and {len(rows) - shown} more failures\n")
-        return "".join([*parts, "\n"]) if room >= 0 or shown else ""
+        head = f"### rl-stability\n\n{self._tally()}\n\n{_HEADER if rows else ''}"
+        room = most_bytes - _size(head) - _ROOM_BELOW
+        shown = sum(size <= room for size in accumulate(map(_size, rows[:MOST_ROWS])))
+        more = f"\n... and {len(rows) - shown} more failures\n" if shown < len(rows) else ""
+        return "".join([head, *rows[:shown], more, "\n"]) if room >= 0 else ""
 
     def _tally(self) -> str:
         outcomes = ", ".join(f"{count} {outcome}" for outcome, count in sorted(self._outcomes.items()))
         words = ", ".join(f"{self._words[word]} {word}" for word in Word if self._words[word])
         tests = self._outcomes.total()
         return f"{tests} test{'' if tests == 1 else 's'}: {outcomes or 'none ran'}{f' ({words})' if words else ''}"
+
+
+def _size(text: str) -> int:
+    return len(text.encode("utf-8", "backslashreplace"))
 
 
 def _row(word: str, event: Finished) -> str:

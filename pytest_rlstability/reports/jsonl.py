@@ -3,8 +3,6 @@ read."""
 
 from __future__ import annotations
 
-import os
-import time
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -14,9 +12,6 @@ from pytest_rlstability.config.options import path_option
 from pytest_rlstability.model.events import Event, Sample, to_line
 from pytest_rlstability.model.thinning import SampleBudget
 
-_SYNC_INTERVAL = 30.0
-"""Seconds of events that a power cut may cost; a run that is killed loses none."""
-
 
 class EventLog:
     """Writes events to a file. A disk that is full or read-only is reported once, and the run goes on."""
@@ -24,7 +19,6 @@ class EventLog:
     def __init__(self, path: Path) -> None:
         self._path = path
         self.trouble = ""
-        self._synced_at = time.monotonic()
         self._budget = SampleBudget()
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
@@ -41,9 +35,6 @@ class EventLog:
         try:
             self._file.write(line)
             self._file.flush()
-            if time.monotonic() - self._synced_at > _SYNC_INTERVAL:
-                self._synced_at = time.monotonic()
-                os.fsync(self._file.fileno())
         except OSError as error:
             self._give_up(error)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 
 from pytest_rlstability.leaks.signals.facts import SignalFacts
@@ -26,15 +26,14 @@ LEAST_GROWTH = {"bytes": 64.0, "count": 0.1}
 
 @dataclass(frozen=True)
 class Change:
-    """One measure of one test that is worse or better than before, as text."""
+    """One measure of one test before and after, as text. *excess* is the change as a multiple of what is tolerated:
+    positive is worse, negative better, and 0 no change."""
 
     test: str
     measure: str
+    excess: float
     before: str
     after: str
-    worse: bool
-    size: float
-    """The change as a multiple of what is tolerated; for sorting."""
 
     def line(self) -> str:
         """``test_env.py::test_step: lap time 10 ms -> 15 ms``"""
@@ -60,10 +59,10 @@ def compare(
     """Every test that both have, measure by measure. *tolerance* is a share: 0.2 is 20 %."""
     common = [name for name in after if name in before]
     changes = [change for name in common for change in _changes(name, before[name], after[name], tolerance, signals)]
-    changes.sort(key=lambda change: (-change.size, change.test, change.measure))
+    changes.sort(key=lambda change: (-abs(change.excess), change.test, change.measure))
     return Comparison(
-        worse=tuple(change for change in changes if change.worse),
-        better=tuple(change for change in changes if not change.worse),
+        worse=tuple(change for change in changes if change.excess > 0),
+        better=tuple(change for change in changes if change.excess < 0),
         compared=len(common),
         new=tuple(sorted(name for name in after if name not in before)),
     )
@@ -120,28 +119,24 @@ def _by_chance(before: TestMeasures, after: TestMeasures) -> float:
 def _changes(
     name: str, before: TestMeasures, after: TestMeasures, tolerance: float, signals: Mapping[str, SignalFacts]
 ) -> Iterator[Change]:
-    if rate := rate_excess(before, after, tolerance):
-        yield Change(name, "pass rate", _rate(before), _rate(after), worse=rate < 0, size=abs(rate))
-    memory_excess = excess(before.peak_memory, after.peak_memory, tolerance, LEAST_MEMORY)
-    for title, form, size, earlier, later in (
-        ("peak memory", format_size, memory_excess, before.peak_memory, after.peak_memory),
-        ("lap time", format_duration, lap_excess(before, after, tolerance), before.lap_seconds, after.lap_seconds),
-    ):
-        if size and earlier is not None and later is not None:
-            yield Change(name, title, form(earlier.value), form(later.value), worse=size > 0, size=abs(size))
+    yield Change(name, "pass rate", -rate_excess(before, after, tolerance), _rate(before), _rate(after))
+    peaks = before.peak_memory, after.peak_memory
+    yield Change(name, "peak memory", excess(*peaks, tolerance, LEAST_MEMORY), *_shown(peaks, format_size))
+    laps = before.lap_seconds, after.lap_seconds
+    yield Change(name, "lap time", lap_excess(before, after, tolerance), *_shown(laps, format_duration))
     for signal in sorted(before.growth.keys() & after.growth.keys()):
+        growths = before.growth[signal], after.growth[signal]
         unit = signals[signal].unit if signal in signals else "count"
-        first, last = before.growth[signal], after.growth[signal]
-        if size := excess(first, last, tolerance, LEAST_GROWTH[unit], SURE_GROWTH):
-            worse = size > 0
-            # What shrinks, faster or more slowly than before, is neither worse nor better.
-            if (last if worse else first).value > 0:
-                shown = _amount(first.value, unit), _amount(last.value, unit)
-                yield Change(name, f"growth of {signal} per lap", *shown, worse=worse, size=abs(size))
+        # What shrinks, faster or more slowly than before, is neither worse nor better.
+        if max(growth.value for growth in growths) > 0:
+            size = excess(*growths, tolerance, LEAST_GROWTH[unit], SURE_GROWTH)
+            form = format_size if unit == "bytes" else "{:.3g}".format
+            yield Change(name, f"growth of {signal} per lap", size, *_shown(growths, form))
 
 
-def _amount(value: float, unit: str) -> str:
-    return format_size(value) if unit == "bytes" else f"{value:.3g}"
+def _shown(measures: tuple[Measure | None, Measure | None], form: Callable[[float], str]) -> tuple[str, str]:
+    before, after = ("" if measure is None else form(measure.value) for measure in measures)
+    return before, after
 
 
 def _rate(test: TestMeasures) -> str:

@@ -6,7 +6,7 @@ import json
 import re
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -74,11 +74,11 @@ def _test_to(test: TestMeasures) -> dict[str, object]:
     entry: dict[str, object] = {"runs": test.runs, "passes": test.passes}
     for name in _MEASURES:
         if (measure := getattr(test, name)) is not None:
-            entry[name] = _measure_to(measure)
+            entry[name] = _rounded(asdict(measure))
     if test.lap_seconds is not None:
-        entry["load"] = _rounded(test.load)
+        entry |= _rounded({"load": test.load})
     if test.growth:
-        entry["growth"] = {name: _measure_to(test.growth[name]) for name in sorted(test.growth)}
+        entry["growth"] = {name: _rounded(asdict(test.growth[name])) for name in sorted(test.growth)}
     return entry
 
 
@@ -95,15 +95,11 @@ def _test_from(entry: Mapping[str, Any]) -> TestMeasures:
     )
 
 
-def _measure_to(measure: Measure) -> dict[str, float]:
-    return {"value": _rounded(measure.value), "spread": _rounded(measure.spread)}
-
-
 def _measure_from(entry: Mapping[str, Any]) -> Measure:
     return Measure(float(entry["value"]), float(entry["spread"]))
 
 
-def _rounded(number: float) -> float:
-    """*number* to three digits: more would make every diff longer."""
-    short = float(f"{number:.3g}")
-    return int(short) if short.is_integer() else short
+def _rounded(numbers: Mapping[str, float]) -> dict[str, float]:
+    """*numbers* to three digits: more would make every diff longer."""
+    short = {name: float(f"{number:.3g}") for name, number in numbers.items()}
+    return {name: int(number) if number.is_integer() else number for name, number in short.items()}
