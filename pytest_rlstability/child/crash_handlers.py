@@ -17,6 +17,7 @@ from typing import Any
 from pytest_rlstability.osinfo.descriptors import replace_descriptor
 from pytest_rlstability.osinfo.fatal_signals import (
     STACKS_SIGNAL,
+    FatalHandlers,
     default_fatal_signals,
     hold_on_fatal_signals,
     worker_faults_path,
@@ -32,6 +33,7 @@ class CrashHandlers:
 
     def __init__(self, *, hold: bool) -> None:
         self._descriptor = os.open(os.devnull, os.O_WRONLY)
+        self._suspended: FatalHandlers | None = None
         self._enable, self._disable = faulthandler.enable, faulthandler.disable
         # Its handlers are installed once, on top of what is there: pytest's own use must be undone first.
         faulthandler.disable()
@@ -41,9 +43,15 @@ class CrashHandlers:
         if hold:
             self._respect_other_owners()
 
+    def suspend(self) -> None:
+        """In a process that others are forked from: a crash of its own must end it, and not hold it unseen."""
+        self._suspended = FatalHandlers()
+
     def write_to(self, descriptor: int) -> None:
         """Send the stacks to *descriptor*, and let a debugger attach."""
         replace_descriptor(self._descriptor, descriptor)
+        if self._suspended is not None:
+            self._suspended.put_back()
         allow_tracing()
 
     def stop_holding(self) -> None:

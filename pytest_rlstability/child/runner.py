@@ -13,6 +13,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from os import _exit, getpid  # bound here: a test may replace them
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -97,6 +98,8 @@ class TestRunner:
         self._finalizing = finalizing
         self._attached = False
         self._broken_off = False
+        self.keeps_wide_fixtures = False
+        """Whether wide fixtures were set up before the fork, and are not for this process to tear down."""
         self._all_counters = ProgressCounters(directory)
         self._output = Output(session.config)
         self._reports = ReportSender(session.config, directory)
@@ -108,6 +111,8 @@ class TestRunner:
         self._junit.take()  # what is in it now belongs to earlier tests and was reported
         dead_workers.remember_ends()
         self._crashes = crash_handlers.CrashHandlers(hold=hold)
+        if not finalizing:
+            self._crashes.suspend()
         crash_handlers.follow_forks(directory, self._cut_off)
         on_thread_start(self._send_thread)
         report_alarms(self._note_alarm)
@@ -145,7 +150,7 @@ class TestRunner:
                     if stays:
                         before.note_owner(item.nodeid)
                     else:
-                        self._tear_down_all()
+                        self._tear_down_all(item)
                         self._end(item, before, exit_check=message.exit_check)
                         return
                 case Finish():
@@ -158,7 +163,7 @@ class TestRunner:
 
     def _run(self, item: pytest.Item, find: FindTest, order: RunTest) -> bool:
         """Run one test; whether the process waits for another one."""
-        next_item = None if order.next_test is None else find(order.next_test)
+        next_item = self._after_last(item) if order.next_test is None else find(order.next_test)
         self._counters.clear()
         self._reports.all_passed = True
         self._memory.begin(order.memory)
@@ -184,10 +189,14 @@ class TestRunner:
         self._broken_off = True
         self._connection.send(reason)
 
-    def _tear_down_all(self) -> None:
+    def _after_last(self, item: pytest.Item) -> Any:
+        """What pytest is told to come after the last test, which decides what it tears down."""
+        return item.parent if self.keeps_wide_fixtures else None
+
+    def _tear_down_all(self, item: pytest.Item) -> None:
         """The process ends here. Tear down what an interrupted test left, or what was kept for further tests."""
         try:
-            tear_down(self._session, None)
+            tear_down(self._session, self._after_last(item))
         except BaseException:
             traceback.print_exc()
 

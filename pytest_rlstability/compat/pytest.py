@@ -41,9 +41,29 @@ def run_protocol(item: pytest.Item, next_item: pytest.Item | None) -> list[pytes
     return runtestprotocol(item, log=False, nextitem=next_item)
 
 
-def tear_down(session: pytest.Session, next_item: pytest.Item | None) -> None:
+def tear_down(session: pytest.Session, next_item: pytest.Item | pytest.Collector | None) -> None:
     """Tear down what *next_item* does not need; with None, everything. Without it no test's process ends cleanly."""
-    session._setupstate.teardown_exact(next_item)
+    session._setupstate.teardown_exact(next_item)  # type: ignore[arg-type]
+
+
+def wide_fixtures(item: pytest.Item) -> dict[str, Any]:
+    """The fixtures of *item* that outlive it, in the order of their set-up, with the function of each. Without it
+    marked tests do not share wide fixtures."""
+    information: Any = getattr(item, "_fixtureinfo", None)
+    found: dict[str, Any] = getattr(information, "name2fixturedefs", {})
+    last = {name: found[name][-1] for name in getattr(item, "fixturenames", ()) if found.get(name)}
+    return {name: definition.func for name, definition in last.items() if definition.scope != "function"}
+
+
+def set_up_wide_fixtures(item: pytest.Item) -> None:
+    """Set up what stands above *item*, and its wide fixtures, but not *item*. Without it marked tests do not share wide
+    fixtures."""
+    test: Any = item
+    item.session._setupstate.setup(test.parent)
+    if not test._request:
+        test._initrequest()
+    for name in wide_fixtures(item):
+        test._request.getfixturevalue(name)
 
 
 def finalizer_lists(item: pytest.Item) -> list[list[Any]]:

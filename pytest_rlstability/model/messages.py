@@ -41,13 +41,36 @@ class Hello:
 
 @dataclass(frozen=True, slots=True)
 class StartProcess:
-    """Start a test process. The fields after *canary* are for a fresh interpreter; a fork needs none of them."""
+    """Start a test process. *fixtures_of*: set up the wide fixtures of this test before the fork. The fields after it
+    are for a fresh interpreter; a fork needs none of them."""
 
     serial: int
     canary: bool = False
+    fixtures_of: int | None = None
     python: str = ""
     environment: dict[str, str] = field(default_factory=dict)
     directory: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class StartFailed:
+    """No process was started for *serial*. *again*: the same order may succeed a moment later."""
+
+    serial: int
+    reason: str
+    again: bool
+
+
+@dataclass(frozen=True, slots=True)
+class TearDownFixtures:
+    """No more tests: tear down the wide fixtures that tests were forked with. The answer is ``FixturesTornDown``."""
+
+
+@dataclass(frozen=True, slots=True)
+class FixturesTornDown:
+    """All wide fixtures were torn down; or, with the traceback of an *error*, some could not be."""
+
+    error: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -284,7 +307,8 @@ class CleanExit:
 
 
 Message = (
-    Hello | StartProcess | EndProcess | Quit | ProcessEnded | PrepareInterpreter | RunTest | Finish
+    Hello | StartProcess | StartFailed | TearDownFixtures | FixturesTornDown | EndProcess | Quit | ProcessEnded
+    | PrepareInterpreter | RunTest | Finish
     | ThreadStarted | LockWait | LockTaken | LockWaitEnded | StageEntered | Sampled | WorkerDied | PhaseReported
     | WarningRecorded | JunitRecorded | ResourcesLeft | SessionExit | Interrupted | InternalError | TestDone | CleanExit
 )  # fmt: skip

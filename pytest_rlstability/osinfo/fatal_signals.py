@@ -26,6 +26,10 @@ _WINDOWS_CRASHES = {
 _libc = ctypes.CDLL(None) if sys.platform == "linux" else None
 
 
+_SIGACTION = 256
+"""More bytes than C's ``struct sigaction`` has."""
+
+
 def signal_name(number: int) -> str:
     """``SIGSEGV`` for 11; ``signal 62`` for one without a name."""
     try:
@@ -79,6 +83,22 @@ def default_fatal_signals() -> None:
     """Let the fatal signals kill again."""
     if _libc is not None:
         _handle_fatal_signals(_libc, None)
+
+
+class FatalHandlers:
+    """The fatal signals' handlers as they are now, taken away until ``put_back()``: meanwhile such a signal kills."""
+
+    def __init__(self) -> None:
+        self._saved = {number: ctypes.create_string_buffer(_SIGACTION) for number in FATAL_SIGNALS}
+        if _libc is not None:
+            for number, action in self._saved.items():
+                _libc.sigaction(number, None, action)
+        default_fatal_signals()
+
+    def put_back(self) -> None:
+        if _libc is not None:
+            for number, action in self._saved.items():
+                _libc.sigaction(number, action, None)
 
 
 def _handle_fatal_signals(libc: ctypes.CDLL, handler: ctypes.c_void_p | None) -> None:

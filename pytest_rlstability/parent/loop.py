@@ -13,7 +13,7 @@ import shutil
 import socket
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import IO
@@ -25,7 +25,9 @@ from pytest_rlstability.model.messages import (
     ProcessEnded,
     ProtocolError,
     Quit,
+    StartFailed,
     StartProcess,
+    TearDownFixtures,
 )
 from pytest_rlstability.model.progress_counters import ProgressCounters
 from pytest_rlstability.osinfo.message_socket import Endpoint, MessageSocket, connect
@@ -54,9 +56,19 @@ class ProcessParent:
     killed, and its files are removed here.
     """
 
-    def __init__(self, connection: MessageSocket, start: Start, endpoint: Endpoint) -> None:
+    def __init__(
+        self,
+        connection: MessageSocket,
+        start: Start,
+        endpoint: Endpoint,
+        tear_down: Callable[[], None] = lambda: None,
+        keeps: Callable[[], Collection[int]] = tuple,
+    ) -> None:
         self._connection = connection
         self._start = start
+        self._tear_down = tear_down
+        self._keeps = keeps
+        """Children of this process that no test has left running."""
         self._directory = endpoint.directory
         self._quit = False
         self._counters = ProgressCounters(endpoint.directory)
@@ -83,10 +95,9 @@ class ProcessParent:
     def _handle(self, message: Message) -> None:
         match message:
             case StartProcess():
-                pid = self._start(message)
-                process = _Started(message.serial, pid, _exit_notice(pid))
-                self._processes[message.serial] = process
-                self._selector.register(process.exit_notice, selectors.EVENT_READ, process)
+                self._start_process(message)
+            case TearDownFixtures():
+                self._tear_down()
             case EndProcess(serial):
                 if serial in self._processes:
                     kill_tree(self._processes[serial].pid)
@@ -94,6 +105,18 @@ class ProcessParent:
                 self._quit = True
             case _:
                 raise ProtocolError(f"the parent of test processes does not get {type(message).__name__}")
+
+    def _start_process(self, order: StartProcess) -> None:
+        """A start that fails is an answer, not the end of this process."""
+        try:
+            pid = self._start(order)
+        except Exception as error:
+            again = isinstance(error, OSError)  # too many processes, or too little memory, at this moment
+            self._connection.send(StartFailed(order.serial, str(error) or repr(error), again))
+            return
+        process = _Started(order.serial, pid, _exit_notice(pid))
+        self._processes[order.serial] = process
+        self._selector.register(process.exit_notice, selectors.EVENT_READ, process)
 
     def _reap(self, process: _Started) -> None:
         self._selector.unregister(process.exit_notice)
@@ -123,7 +146,7 @@ class ProcessParent:
         return strays
 
     def _pids(self) -> set[int]:
-        return {process.pid for process in self._processes.values()}
+        return {*self._keeps(), *(process.pid for process in self._processes.values())}
 
     def _end_everything(self) -> None:
         for process in self._processes.values():
@@ -138,7 +161,7 @@ def connect_parent(endpoint: Endpoint) -> MessageSocket:
     """The connection of a parent of test processes to pytest's process."""
     connection = connect(endpoint.address)
     messages = MessageSocket(connection)
-    messages.send(Hello("parent", endpoint.token))
+    messages.send(Hello("parent", endpoint.token, pid=os.getpid()))
     connection.setblocking(False)
     return messages
 

@@ -44,7 +44,10 @@ class Zygote:
         gc.disable()
         freeze_until_asked()
         self._connection = connect_parent(self._endpoint)
-        ProcessParent(self._connection, self._fork, self._endpoint).serve()
+        self._parent().serve()
+
+    def _parent(self) -> ProcessParent:
+        return ProcessParent(self._connection, self._fork, self._endpoint)
 
     def _fork(self, order: StartProcess) -> int:
         self._prefault.refresh()
@@ -62,6 +65,7 @@ class Zygote:
         if order.canary:
             use_native_threads()
             return
+        self._prepare_test()
         link = Link.open(self._endpoint, order.serial)
         self._runner.attach(link)
         if self._collecting:
@@ -72,6 +76,9 @@ class Zygote:
             link.messages.send(InternalError(traceback.format_exc()))
             raise
         self._prefault.learn()
+
+    def _prepare_test(self) -> None:
+        """Called first in each new test process."""
 
 
 def use_native_threads() -> None:

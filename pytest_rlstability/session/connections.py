@@ -15,6 +15,7 @@ from pathlib import Path
 from pytest_rlstability.child.output import output_paths
 from pytest_rlstability.model.lock_waits import update_waits
 from pytest_rlstability.model.messages import (
+    FixturesTornDown,
     Hello,
     LockTaken,
     LockWait,
@@ -24,6 +25,7 @@ from pytest_rlstability.model.messages import (
     ProcessEnded,
     ProtocolError,
     Quit,
+    StartFailed,
     TestDone,
     ThreadStarted,
 )
@@ -55,6 +57,8 @@ class TestProcess:
     daemon_threads: set[int] = field(default_factory=set)
     inherited_threads: set[int] = field(default_factory=set)
     lock_waits: dict[int, LockWait] = field(default_factory=dict)
+    refused: StartFailed | None = None
+    """Why its parent did not start it."""
     exit: Exit | None = None
     killed: bool = False
     """Whether we asked for it to be killed."""
@@ -101,7 +105,10 @@ class ParentLink:
     """What pytest's process knows of a parent of test processes."""
 
     messages: MessageSocket
+    pid: int = 0
     serials: set[int] = field(default_factory=set)
+    torn_down: list[FixturesTornDown] = field(default_factory=list)
+    """What it said of the wide fixtures that it has torn down."""
 
 
 class Connections:
@@ -160,14 +167,15 @@ class Connections:
         for key, _ in self._selector.select(timeout):
             key.data()
 
-    def wait_until(self, condition: Callable[[], bool], timeout: float) -> bool:
-        """Pump until *condition()* holds; False when *timeout* seconds passed first."""
+    def wait_until(self, condition: Callable[[], bool], timeout: float, *, look_every: float = 3600.0) -> bool:
+        """Pump until *condition()* holds; False when *timeout* seconds passed first. *look_every*: for a condition that
+        may become true without anything arriving."""
         deadline = self._clock() + timeout
         while not condition():
             left = deadline - self._clock()
             if left <= 0:
                 return False
-            self.pump(left)
+            self.pump(min(left, look_every))
         return True
 
     def close(self) -> None:
@@ -217,8 +225,8 @@ class Connections:
             return
         self._unwatch(messages)
         match arrived:
-            case [Hello(role="parent", token=self.endpoint.token), *rest]:
-                self._add_parent(messages, rest)
+            case [Hello(role="parent", token=self.endpoint.token, pid=pid), *rest]:
+                self._add_parent(messages, pid, rest)
             case [Hello(role=role, token=self.endpoint.token, serial=serial, pid=pid), *rest] if (
                 process := self._processes.get(serial)
             ):
@@ -229,20 +237,25 @@ class Connections:
             case _:
                 messages.close()
 
-    def _add_parent(self, messages: MessageSocket, arrived: list[Message]) -> None:
-        parent = ParentLink(messages)
+    def _add_parent(self, messages: MessageSocket, pid: int, arrived: list[Message]) -> None:
+        parent = ParentLink(messages, pid)
         self.parents.append(parent)
-        self._handle_parent(arrived)
+        self._handle_parent(parent, arrived)
         self._selector.register(messages, selectors.EVENT_READ, lambda: self._read_parent(parent))
 
     def _read_parent(self, parent: ParentLink) -> None:
-        self._handle_parent(parent.messages.drain())
+        self._handle_parent(parent, parent.messages.drain())
         if parent.messages.closed:
             self.lose(parent)
 
-    def _handle_parent(self, arrived: list[Message]) -> None:
+    def _handle_parent(self, parent: ParentLink, arrived: list[Message]) -> None:
         for message in arrived:
             match message:
+                case StartFailed(serial):
+                    if (process := self._processes.get(serial)) is not None:
+                        process.refused = message
+                case FixturesTornDown():
+                    parent.torn_down.append(message)
                 case ProcessEnded(serial, status, peak, strays):
                     if (process := self._processes.get(serial)) is not None:
                         process.exit = Exit(status, peak, strays)

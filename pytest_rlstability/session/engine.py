@@ -18,7 +18,7 @@ from pytest_rlstability.model.channel import is_test_process
 from pytest_rlstability.model.events import Finished, Sample, Started
 from pytest_rlstability.model.messages import Sampled
 from pytest_rlstability.model.run import Run
-from pytest_rlstability.model.verdict import Verdict
+from pytest_rlstability.model.verdict import CrashClass, Verdict
 from pytest_rlstability.session.blame import Blame, BlameSearch
 from pytest_rlstability.session.connections import Connections, TestProcess
 from pytest_rlstability.session.event_bus import EventBus
@@ -27,7 +27,14 @@ from pytest_rlstability.session.flaky_runner import FlakyRunner, free_cores
 from pytest_rlstability.session.launcher import TestLauncher
 from pytest_rlstability.session.overlap import known_order, may_overlap
 from pytest_rlstability.session.pools import Pools
-from pytest_rlstability.session.report_replay import finished, late_error, replay, report_internal_error, warn
+from pytest_rlstability.session.report_replay import (
+    finished,
+    late_error,
+    replay,
+    report_error,
+    report_internal_error,
+    warn,
+)
 from pytest_rlstability.session.scheduler import Scheduler
 from pytest_rlstability.session.sigterm import ended_by_sigterm
 from pytest_rlstability.session.supervisor import ActiveRun, Supervisor
@@ -62,9 +69,23 @@ class Engine:
         """End every process of the run and remove its files."""
         if hasattr(self, "_scheduler"):
             self._scheduler.drop_all()
+            self._tear_down_fixtures()
         collect_coverage(self._connections.directory)
         self._pools.stop()
         self._connections.close()
+
+    def _tear_down_fixtures(self) -> None:
+        """An error in the tear-down of wide fixtures is the last test's, as it is in pytest."""
+        errors = self._launcher.tear_down_fixtures()
+        item = self._launcher.last_with_fixtures
+        if item is not None:
+            for error in errors:
+                report_error(item, error, "teardown")
+        reporter = self._session.config.pluginmanager.getplugin("terminalreporter")
+        if reporter is not None and reporter.verbosity > 0:
+            for fixtures, reason in self._launcher.not_shared.items():
+                reporter.ensure_newline()
+                reporter.write_line(f"rl-stability: each marked test set up {', '.join(fixtures)} itself: {reason}")
 
     def isolates(self, item: pytest.Item) -> bool:
         """Whether *item* runs in a process of ours."""
@@ -106,7 +127,7 @@ class Engine:
             elif verdict is not None and run.ending.exit is not None and run.spec.stays:
                 blame = self._find_culprit(active, active.item, verdict)
                 verdict = verdict.with_note(blame.text)
-            elif verdict is not None:
+            elif verdict is not None and verdict.facts.get("class") == CrashClass.MEMORY:
                 self._scheduler.drop_all()  # the process may still hold what was too much for it
             reports = replay(item, run, verdict, self._settings, self._command(blame))
             self._report(item, reports, finished(run, reports))

@@ -2,28 +2,37 @@
 
 from __future__ import annotations
 
+import inspect
 import os
 import time
 from collections.abc import Callable, Hashable, Sequence
 from itertools import chain, zip_longest
+from typing import Any
 
 import pytest
 
+from pytest_rlstability.compat.pytest import wide_fixtures
+from pytest_rlstability.config.markers import is_marked
 from pytest_rlstability.config.options import Settings
 from pytest_rlstability.config.plan import Plan, plan_for
 from pytest_rlstability.model.messages import Finish, RunTest
 from pytest_rlstability.model.run import Killed, Observed, Run, RunSpec
 from pytest_rlstability.model.thinning import Thinning
+from pytest_rlstability.model.user_code import Origin, origin
 from pytest_rlstability.model.verdict import Verdict
 from pytest_rlstability.session.backends.interface import ProcessSpec
 from pytest_rlstability.session.blame import OutOfTimeError
 from pytest_rlstability.session.connections import Connections, TestProcess
 from pytest_rlstability.session.event_bus import EventBus
-from pytest_rlstability.session.pools import Pools
-from pytest_rlstability.session.process_pool import ProcessPool
+from pytest_rlstability.session.pools import FIXTURES, Pools
+from pytest_rlstability.session.process_pool import NoProcessError, ProcessPool
 from pytest_rlstability.session.scheduler import Place
 from pytest_rlstability.session.supervisor import ActiveRun, Supervisor
 from pytest_rlstability.session.watchdogs import WatchContext
+
+FIXTURES_LIMIT = 120.0
+"""Seconds that wide fixtures may take to be set up before a fork. After that each test sets them up for itself, where a
+standstill is noticed."""
 
 
 class TestLauncher:
@@ -49,6 +58,10 @@ class TestLauncher:
         self.on_exit: Callable[[ActiveRun], None] = lambda active: None
         """Called when a process that tests shared has ended, with a run that stands for its exit."""
         self._plans: dict[pytest.Item, Plan] = {}
+        self.not_shared: dict[tuple[str, ...], str] = {}
+        """Wide fixtures that every marked test sets up for itself, and why."""
+        self.last_with_fixtures: pytest.Item | None = None
+        """The last test that was forked with its wide fixtures set up."""
 
     # what a test asks for
 
@@ -90,11 +103,44 @@ class TestLauncher:
         return self.pool(item).is_ready(self.spec(item))
 
     def start(self, item: pytest.Item, place: Place) -> ActiveRun:
-        pool = self.pool(item)
-        process = pool.take(self.spec(item))
+        pool, process = self._take_with_fixtures(item) or self._take(item)
         active = self._active(item, place, pool, process)
         self._send(item, place, pool, process)
         return active
+
+    def _take(self, item: pytest.Item) -> tuple[ProcessPool, TestProcess]:
+        pool = self.pool(item)
+        try:
+            return pool, pool.take(self.spec(item))
+        except NoProcessError as error:
+            if self.plan(item).backend != "auto" or self._pools.reason_against_fork:
+                raise
+            self._pools.give_up_fork(str(error))
+            return self._take(item)
+
+    def _take_with_fixtures(self, item: pytest.Item) -> tuple[ProcessPool, TestProcess] | None:
+        """A process in which the wide fixtures of *item* are set up already, where that is possible."""
+        fixtures = tuple(self._shared_fixtures(item))
+        if not fixtures or fixtures in self.not_shared:
+            return None
+        pool = self._pools.get(FIXTURES)
+        try:
+            process = pool.take(pool.backend.spec(item, (), finds_all=True), FIXTURES_LIMIT)
+        except NoProcessError as error:
+            self.not_shared[fixtures] = str(error).partition("gives no process: ")[2]
+            return None
+        self.last_with_fixtures = item
+        return pool, process
+
+    def _shared_fixtures(self, item: pytest.Item) -> list[str]:
+        """The wide fixtures of the user's own that *item* shares with other tests, though not its process."""
+        if self.plan(item).group is not None or self.pool(item).backend.name != "zygote" or not is_marked(item):
+            return []
+        return [name for name, function in wide_fixtures(item).items() if _is_users(name, function)]
+
+    def tear_down_fixtures(self) -> list[str]:
+        """Tear down what tests with a process of their own have shared; the errors as texts."""
+        return [] if self.last_with_fixtures is None else self._pools.get(FIXTURES).tear_down_fixtures(FIXTURES_LIMIT)
 
     def start_repeated(self, item: pytest.Item, process: TestProcess, seed: int) -> ActiveRun:
         """Have *process* run *item* with *seed*, and nothing else."""
@@ -222,6 +268,12 @@ class TestLauncher:
             raise
         active.kill_conditions, active.observers = [*chain(*conditions)], [*chain(*observers)]
         return active
+
+
+def _is_users(name: str, function: Any) -> bool:
+    """Whether a fixture is the user's; what pytest makes of ``setup_module`` and the like is."""
+    code = getattr(inspect.unwrap(function), "__code__", None)
+    return name.startswith(("_xunit_", "_unittest_")) or (code is not None and origin(code.co_filename) is Origin.USER)
 
 
 class _TimeLimit:

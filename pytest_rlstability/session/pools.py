@@ -14,6 +14,8 @@ from pytest_rlstability.session.connections import Connections
 from pytest_rlstability.session.process_pool import ProcessPool
 
 _CANARY_LIMIT = 5.0
+FIXTURES = "zygote with fixtures"
+"""The pool for tests that share wide fixtures but no process."""
 
 
 class Pools:
@@ -37,16 +39,21 @@ class Pools:
             self._pools[name] = ProcessPool(self._connections, self._backend(name))
         return self._pools[name]
 
+    def give_up_fork(self, reason: str) -> None:
+        """From now on ``auto`` means spawn."""
+        self.reason_against_fork = reason
+
     def stop(self) -> None:
         for pool in self._pools.values():
             pool.stop()
 
     def _backend(self, name: str) -> Backend:
         seed, hold = self._settings.seed, self._settings.holds_crashes
-        if name == "zygote":
-            from pytest_rlstability.session.backends.zygote import ZygoteBackend
+        if name != "spawn":
+            from pytest_rlstability.session.backends.zygote import FixtureBackend, ZygoteBackend
 
-            return ZygoteBackend(self._session, self._connections, hold=hold, seed=seed)
+            backend = FixtureBackend if name == FIXTURES else ZygoteBackend
+            return backend(self._session, self._connections, hold=hold, seed=seed)
         return SpawnBackend(self._session, self._connections, hold=hold, seed=seed)
 
     def _ask_canary(self) -> str:

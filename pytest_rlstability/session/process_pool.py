@@ -2,15 +2,24 @@
 
 from __future__ import annotations
 
+import signal
+import time
 from collections import deque
 from dataclasses import replace
 
-from pytest_rlstability.model.messages import EndProcess
+from pytest_rlstability.model.messages import EndProcess, TearDownFixtures
+from pytest_rlstability.osinfo import linux
+from pytest_rlstability.osinfo.process_control import send_signal
 from pytest_rlstability.session.backends.interface import Backend, ProcessSpec
 from pytest_rlstability.session.connections import Connections, ParentLink, TestProcess
 
-START_LIMIT = 60.0
+START_LIMIT = 30.0
 """Seconds after which a process that has not connected is our fault, not the test's."""
+_TRIES = 4
+_PAUSE = 0.25
+"""Seconds before the second try to start a process that could not be started; twice as many before each further one."""
+_LOOK = 0.1
+_END_LIMIT = 10.0
 
 
 class NoProcessError(Exception):
@@ -26,18 +35,34 @@ class ProcessPool:
         self._parent: ParentLink | None = None
         self._spares: deque[tuple[ProcessSpec, TestProcess]] = deque()
 
-    def take(self, spec: ProcessSpec) -> TestProcess:
-        """A process that waits for its test."""
-        process = self._wait_for_start(self.request(spec))
-        if process.exit is not None and process.exit.status is None:
-            process = self._wait_for_start(self._start(spec))  # its parent was killed before it started
-        return process
+    def take(self, spec: ProcessSpec, limit: float = START_LIMIT) -> TestProcess:
+        """A process that waits for its test, or one that died before it could."""
+        reason, pause, tries = "", _PAUSE, _TRIES
+        while tries > 0:
+            tries -= 1
+            process = self.request(spec)
+            started = self._wait_for_start(process, limit)
+            if started and process.refused is None and not _lost(process):
+                return process
+            self._discard(process)
+            if process.refused is not None:
+                reason = process.refused.reason
+                if not process.refused.again:
+                    break
+                time.sleep(pause)
+                pause *= 2
+            elif not started:
+                reason = f"it started no process within {limit:.0f} s"
+                self._drop_parent()  # it is stopped, or hangs in a handler that runs at every fork
+                tries -= 1  # that took long
+            else:
+                reason = "the process that starts tests was killed"
+        raise NoProcessError(f"the {self.backend.name} backend gives no process: {reason}")
 
-    def _wait_for_start(self, process: TestProcess) -> TestProcess:
-        if not self._connections.wait_until(lambda: process.ready or process.exit is not None, START_LIMIT):
-            self.end(process)
-            raise NoProcessError(f"the {self.backend.name} backend started no process within {START_LIMIT:.0f} s")
-        return process
+    def _wait_for_start(self, process: TestProcess, limit: float) -> bool:
+        return self._connections.wait_until(
+            lambda: process.ready or process.exit is not None or process.refused is not None, limit
+        )
 
     def request(self, spec: ProcessSpec) -> TestProcess:
         """A process that may not have started yet."""
@@ -74,7 +99,29 @@ class ProcessPool:
         if self._parent is not None:
             self._connections.dismiss(self._parent)
             self._parent = None
-            self.backend.wait_for_parent()
+            self.backend.end_parent(_END_LIMIT)
+
+    def wake_parent(self) -> None:
+        """A parent that somebody has stopped would never say how a test ended."""
+        if self._parent is not None and (stat := linux.stat(self._parent.pid)) is not None and stat.state in "Tt":
+            send_signal(self._parent.pid, signal.SIGCONT)
+
+    def tear_down_fixtures(self, limit: float) -> list[str]:
+        """Have the parent tear down what it has set up; the errors, here and before, as texts."""
+        parent = self._parent
+        if parent is None:
+            return []
+        if parent in self._connections.parents:
+            parent.messages.send(TearDownFixtures())
+            self._connections.wait_until(
+                lambda: any(not said.error for said in parent.torn_down) or parent not in self._connections.parents,
+                limit,
+            )
+        errors = [said.error for said in parent.torn_down if said.error]
+        if len(errors) == len(parent.torn_down):
+            self._drop_parent()
+            errors.append("The process in which wide fixtures were set up did not survive their tear-down.\n")
+        return errors
 
     def survives_canary(self, limit: float) -> bool:
         """Whether a canary, a process that does what an unsafe fork breaks, ends well within *limit* seconds."""
@@ -86,14 +133,15 @@ class ProcessPool:
     def _take_spare(self, spec: ProcessSpec) -> TestProcess | None:
         while self._spares:
             made_for, process = self._spares.popleft()
-            if made_for == spec and process.exit is None:
+            if made_for == spec and process.exit is None and process.refused is None:
                 return process
             self._discard(process)
         return None
 
     def _discard(self, process: TestProcess) -> None:
-        self.end(process)
-        self._connections.wait_until(lambda: process.exit is not None, START_LIMIT)
+        if process.refused is None:
+            self.end(process)
+            self._connections.wait_until(lambda: process.exit is not None or process.refused is not None, _END_LIMIT)
         self.release(process)
 
     def _start(self, spec: ProcessSpec, *, canary: bool = False) -> TestProcess:
@@ -113,7 +161,26 @@ class ProcessPool:
         if self._parent is None or self._parent not in self._connections.parents:
             known = len(self._connections.parents)
             self.backend.start_parent()
-            if not self._connections.wait_until(lambda: len(self._connections.parents) > known, START_LIMIT):
+            self._connections.wait_until(
+                lambda: len(self._connections.parents) > known or not self.backend.parent_lives(),
+                START_LIMIT,
+                look_every=_LOOK,
+            )
+            if len(self._connections.parents) == known:
+                self.backend.end_parent(0.0)
                 raise NoProcessError(f"the parent process of the {self.backend.name} backend did not start")
             self._parent = self._connections.parents[-1]
         return self._parent
+
+    def _drop_parent(self) -> None:
+        """Kill the parent, which does not do its work, and everything below it."""
+        if self._parent is not None:
+            self.backend.end_parent(0.0)
+            if self._parent in self._connections.parents:
+                self._connections.lose(self._parent)
+            self._parent = None
+
+
+def _lost(process: TestProcess) -> bool:
+    """Whether its parent was killed before it could start it."""
+    return process.exit is not None and process.exit.status is None

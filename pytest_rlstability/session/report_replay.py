@@ -6,6 +6,7 @@ import sys
 import traceback
 import warnings
 from collections.abc import Iterable
+from typing import Literal
 
 import pytest
 
@@ -210,13 +211,19 @@ def report_internal_error(item: pytest.Item) -> None:
     text = "rl-stability internal error\n\n" + traceback.format_exc()
     kind, error, _ = sys.exc_info()
     text += f"\nThis is a fault of pytest-rlstability, not of the test: {kind.__name__ if kind else ''}: {error}\n"
+    report = report_error(item, text, "setup")
+    item.ihook.pytest_runtest_logreport(report=_copy_passed(report, "teardown"))
+
+
+def report_error(item: pytest.Item, text: str, when: Literal["setup", "teardown"]) -> pytest.TestReport:
+    """Report an error in the set-up or tear-down of *item*."""
     report = pytest.TestReport(
         nodeid=item.nodeid,
         location=item.location,
         keywords=dict.fromkeys(item.keywords, 1),
         outcome="failed",
         longrepr=text,
-        when="setup",
+        when=when,
     )
     item.ihook.pytest_runtest_logreport(report=report)
-    item.ihook.pytest_runtest_logreport(report=_copy_passed(report, "teardown"))
+    return report

@@ -30,6 +30,7 @@ _QUIET = 0.1
 """Seconds without a further byte after which a dump is complete."""
 _FIRST_BYTE = 2.0
 _END_LIMIT = 10.0
+_PARENT_LOOK = 5.0
 _INTERRUPT_GRACE = 1.0
 
 
@@ -71,7 +72,8 @@ class Supervisor:
             if not active.run.spec.stays:
                 self._connections.wait_until(lambda: process.exit is not None or bool(process.crash_dump), _SHORT_TEST)
             while not self.is_over(active):
-                self.wait_for_news([active])
+                self.wait_for_news([active], at_most=_PARENT_LOOK)
+                active.pool.wake_parent()
         except (KeyboardInterrupt, pytest.exit.Exception):
             self.interrupt([active])
             raise

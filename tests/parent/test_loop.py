@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from pytest_rlstability.model.messages import EndProcess, Finish, ProcessEnded, Quit, StartProcess
+from pytest_rlstability.model.messages import EndProcess, Finish, ProcessEnded, Quit, StartFailed, StartProcess
 from pytest_rlstability.model.progress_counters import ProgressCounters
 from pytest_rlstability.osinfo.message_socket import Endpoint, MessageSocket
 from pytest_rlstability.parent.loop import ProcessParent
@@ -41,6 +41,8 @@ class Parent:
             connection.setblocking(False)
 
             def start(order: StartProcess) -> int:
+                if order.python in ("no room", "no way"):
+                    raise OSError("no room") if order.python == "no room" else RuntimeError("no way")
                 command = [sys.executable, "-c", order.python]
                 process = subprocess.Popen(command, start_new_session=True, cwd=self.directory)
                 process.returncode = 0
@@ -176,3 +178,13 @@ def test_an_order_that_is_not_for_a_parent_is_an_error(parent):
     parent.messages.send(Finish())
     assert parent.messages.receive() is None
     assert parent.wait() == 1
+
+
+def test_a_start_that_fails_is_an_answer_and_not_the_end(parent):
+    parent.run("no room", serial=1)
+    parent.run("no way", serial=2)
+    assert parent.messages.receive() == StartFailed(1, "no room", again=True)
+    assert parent.messages.receive() == StartFailed(2, "no way", again=False)
+    parent.run("raise SystemExit(3)", serial=3)
+    ended = parent.messages.receive()
+    assert (ended.serial, ended.status) == (3, 3)

@@ -7,8 +7,9 @@ from typing import Any
 
 import pytest
 
-from pytest_rlstability.model.messages import EndProcess, StartProcess
+from pytest_rlstability.model.messages import EndProcess, StartFailed, StartProcess
 from pytest_rlstability.model.run import Exit
+from pytest_rlstability.session import process_pool
 from pytest_rlstability.session.backends.interface import ProcessSpec
 from pytest_rlstability.session.process_pool import NoProcessError, ProcessPool
 
@@ -30,7 +31,8 @@ class World:
         self.dead_parents = 0
         """How many parents die before the first order reaches them."""
         self.lost: list[Any] = []
-        self.waited_for_parent = 0
+        self.ended_parents: list[float] = []
+        self.refusals: list[StartFailed] = []
 
     # the backend
 
@@ -45,20 +47,25 @@ class World:
     def first_order(self, spec: ProcessSpec) -> None:
         return None
 
-    def wait_for_parent(self) -> None:
-        self.waited_for_parent += 1
+    def parent_lives(self) -> bool:
+        return self.parent_starts
+
+    def end_parent(self, grace: float) -> None:
+        self.ended_parents.append(grace)
 
     # the connections
 
     def expect(self) -> Any:
-        process = SimpleNamespace(serial=len(self.started) + 1, ready=False, exit=None, killed=False, first_order=None)
+        process = SimpleNamespace(
+            serial=len(self.started) + 1, ready=False, exit=None, refused=None, killed=False, first_order=None
+        )
         self.started.append(process)
         return process
 
     def release(self, process: Any) -> None:
         self.released.append(process.serial)
 
-    def wait_until(self, condition: Any, timeout: float) -> bool:
+    def wait_until(self, condition: Any, timeout: float, look_every: float = 0.0) -> bool:
         return bool(condition())
 
     def lose(self, parent: Any) -> None:
@@ -75,6 +82,8 @@ class World:
         process = self.started[order.serial - 1]
         if isinstance(order, EndProcess):
             process.exit = Exit(-9)
+        elif self.refusals:
+            process.refused = self.refusals.pop(0)
         elif self.starts:
             process.ready = True
             if order.canary:
@@ -124,9 +133,10 @@ def test_a_spare_that_has_died_is_not_handed_out(world, pool):
 
 def test_a_process_that_does_not_start_is_ended_and_an_error(world, pool):
     world.starts = False
-    with pytest.raises(NoProcessError, match="fake backend started no process within 60 s"):
+    with pytest.raises(NoProcessError, match="it started no process within 30 s"):
         pool.take(ONE)
-    assert world.orders[-1] == EndProcess(1)
+    assert EndProcess(1) in world.orders
+    assert len(world.lost) == len(world.ended_parents) == 2  # the parent was replaced each time
 
 
 def test_a_parent_that_does_not_start_is_an_error(world, pool):
@@ -154,13 +164,29 @@ def test_a_process_whose_parent_was_killed_before_it_started_is_asked_for_again(
     spare.ready = False
     original = world.wait_until
 
-    def loses_the_first(condition: Any, timeout: float) -> bool:
+    def loses_the_first(condition: Any, timeout: float, look_every: float = 0.0) -> bool:
         if spare.exit is None:
             spare.exit = Exit(None)
         return original(condition, timeout)
 
     world.wait_until = loses_the_first
+    assert pool.take(ONE).serial == 2
+
+
+def test_a_refusal_that_may_pass_is_tried_again(world, pool, monkeypatch):
+    pauses: list[float] = []
+    monkeypatch.setattr(process_pool.time, "sleep", pauses.append)
+    world.refusals = [StartFailed(1, "too many processes", again=True)] * 2
     assert pool.take(ONE).serial == 3
+    assert pauses == [0.25, 0.5]
+    assert world.released == [1, 2]
+
+
+def test_a_refusal_for_good_is_an_error_with_its_reason(world, pool):
+    world.refusals = [StartFailed(1, "they start threads", again=False)]
+    with pytest.raises(NoProcessError, match="fake backend gives no process: they start threads"):
+        pool.take(ONE)
+    assert len(world.started) == 1
 
 
 def test_a_released_process_is_no_longer_its_parents(world, pool):
@@ -197,7 +223,7 @@ def test_stopping_ends_the_spares_and_waits_for_the_parent(world, pool):
     pool.prewarm(ONE)
     pool.stop()
     assert sorted(world.released) == [1, 2]
-    assert world.waited_for_parent == 1
+    assert world.ended_parents == [10.0]
     assert world.parents == []
     pool.stop()
-    assert world.waited_for_parent == 1
+    assert world.ended_parents == [10.0]

@@ -89,7 +89,7 @@ def no_processes(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def active_run(process: TestProcess, script: Script, *watchdogs: Any, stays: bool = False) -> ActiveRun:
     run = Run(RunSpec("t.py::test", "zygote", 1, stays=stays))
-    pool: Any = SimpleNamespace(end=script.end)
+    pool: Any = SimpleNamespace(end=script.end, wake_parent=lambda: None)
     return ActiveRun(None, pool, process, run, kill_conditions=watchdogs)  # type: ignore[arg-type]
 
 

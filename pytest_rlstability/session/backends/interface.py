@@ -20,6 +20,8 @@ class ProcessSpec:
     environment: tuple[tuple[str, str], ...] = ()
     before_import: tuple[str, ...] = ()
     """Functions (``package.module:name``) to call before the test's modules are imported."""
+    fixtures_of: int | None = None
+    """The test whose wide fixtures are set up before the process is forked."""
 
     def finds(self, item: pytest.Item) -> bool:
         """Whether a process of this spec can find *item*."""
@@ -48,5 +50,8 @@ class Backend(Protocol):
     def key_of(self, item: pytest.Item) -> int | str:
         """How the test process is told which test to run."""
 
-    def wait_for_parent(self) -> None:
-        """Wait until the parent has ended; its connection is closed."""
+    def parent_lives(self) -> bool:
+        """Whether the parent that was started last still runs."""
+
+    def end_parent(self, grace: float) -> int | None:
+        """Wait until the parent has ended, and kill it after *grace* seconds; its status as ``subprocess`` gives it."""

@@ -28,7 +28,7 @@ class SpawnBackend:
         self._parent: subprocess.Popen[bytes] | None = None
 
     def start_parent(self) -> None:
-        self.wait_for_parent()
+        self.end_parent(0.0)
         # A session of its own: Ctrl-C is for pytest, which ends its tests in order.
         self._parent = subprocess.Popen(
             [sys.executable, "-m", "pytest_rlstability.parent.spawn", *to_arguments(self._endpoint)],
@@ -68,10 +68,18 @@ class SpawnBackend:
     def key_of(self, item: pytest.Item) -> int | str:
         return _plain_nodeid(item)
 
-    def wait_for_parent(self) -> None:
-        if self._parent is not None:
-            self._parent.wait()
-            self._parent = None
+    def parent_lives(self) -> bool:
+        return self._parent is not None and self._parent.poll() is None
+
+    def end_parent(self, grace: float) -> int | None:
+        parent, self._parent = self._parent, None
+        if parent is None:
+            return None
+        try:
+            return parent.wait(grace)
+        except subprocess.TimeoutExpired:
+            parent.kill()
+            return parent.wait()
 
 
 def _arguments(config: pytest.Config) -> list[str]:
