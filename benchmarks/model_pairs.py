@@ -13,12 +13,10 @@ import sys
 import tempfile
 from pathlib import Path
 
-from pytest_rlstability.kits.models import plain_values
+from pytest_rlstability.kits.models import worker
 from pytest_rlstability.kits.models.audit import audit, spoken
 from pytest_rlstability.kits.models.interpreters import Interpreter, find_interpreter, lend_cloudpickle
 from pytest_rlstability.steps import Outcome, Step, run_step, run_steps
-
-PROGRESS = [1.0, 0.75, 0.5, 0.25, 0.0]
 
 # Run as __main__ of each writer, as a training script would be; `schedules` maps a name to what it is.
 SCHEDULES = """
@@ -102,7 +100,7 @@ def write(interpreter: Interpreter, directory: Path, lent: str, names: list[str]
         Step(
             f"write on {interpreter.name}",
             code=WRITE,
-            arguments={"paths": paths, "progress": PROGRESS},
+            arguments={"paths": paths, "progress": worker.PROGRESS},
             python=interpreter.executable,
             search_path=(lent,),
         )
@@ -126,8 +124,8 @@ def word(outcome: Outcome, expected: list[float]) -> str:
 def attempt(path: Path, reader: Interpreter, lent: str, repeat: int) -> list[Outcome]:
     step = Step(
         path.name,
-        call=f"{plain_values.__file__}:load_values",
-        arguments={"path": str(path), "progress": PROGRESS, "schedules": ["learning_rate"]},
+        call=f"{worker.__file__}:load_values",
+        arguments={"path": str(path)},
         python=reader.executable,
         search_path=(lent,),
         timeout=20.0,

@@ -13,12 +13,6 @@ from pathlib import Path
 
 from pytest_rlstability.steps import Step, run_step
 
-_PROBE = """
-import importlib.util, sys
-needed = ("torch", "stable_baselines3")
-result = [sys.version_info[:3], all(importlib.util.find_spec(name) for name in needed)]
-"""
-
 
 class NoInterpreterError(Exception):
     """No Python answers to what was asked for; the message says what was tried."""
@@ -26,11 +20,10 @@ class NoInterpreterError(Exception):
 
 @dataclass(frozen=True)
 class Interpreter:
-    """A Python that can run a step; *can_load_models*, and not only the plain values in a file, if it has SB3."""
+    """A Python that can run a step."""
 
     executable: str
     version: tuple[int, int, int]
-    can_load_models: bool
 
     @property
     def name(self) -> str:
@@ -46,13 +39,14 @@ def find_interpreter(wanted: str) -> Interpreter:
 
     A version is looked for on ``PATH`` and among pyenv's and uv's Pythons. `NoInterpreterError` when nothing answers.
     """
+    probe = "import sys; result = sys.version_info[:3]"
     tried = list(_candidates(wanted))
     for candidate in tried:
-        outcome = run_step(Step(candidate, code=_PROBE, python=candidate, timeout=30.0))
+        outcome = run_step(Step(candidate, code=probe, python=candidate, timeout=30.0))
         if outcome.ending == "ok":
-            version, can_load_models = outcome.result
-            if not _is_version(wanted) or ".".join(map(str, version)).startswith(wanted):
-                return Interpreter(candidate, tuple(version), can_load_models)
+            found = Interpreter(candidate, tuple(outcome.result))
+            if not _is_version(wanted) or found.name.startswith(f"Python {wanted}"):
+                return found
     raise NoInterpreterError(f"no Python answers to {wanted!r} (tried: {', '.join(tried) or 'nothing found'})")
 
 

@@ -126,8 +126,6 @@ class _Judge:
 
     def _check_named(self, name: Name, call: Call) -> None:
         row = (NEWOBJ if call.new else REDUCE).get(str(name)) or CODE.get(_key(name))
-        if is_of_cloudpickle(name) and self._makes_code(name.name, call):
-            return
         if row is None or not row.fits(call) or (_key(name) == "cloudpickle.subimport" and not self._carried):
             if self._is_trusted(name, call):
                 return
@@ -142,20 +140,6 @@ class _Judge:
             plain = len(taken) == 3 and taken[1:] == [Name("builtins", "object"), None]
             return plain and isinstance(taken[0], Name) and self.trust.covers(taken[0])
         return self.trust.covers(name)
-
-    def _makes_code(self, name: str, call: Call) -> bool:
-        """Whether this is how cloudpickle makes and fills a function or a class."""
-        first = next(iter(items(call.arguments)), None)
-        match name:
-            case "_make_function" | "_make_skel_func":
-                return is_code(first)
-            case "_make_skeleton_class":
-                return isinstance(first, Name) and str(first) in METACLASSES
-            case "_function_setstate":
-                return is_carried_function(first)
-            case "_class_setstate":
-                return is_carried_class(first)
-        return False
 
     def _check_instance(self, made: Call, call: Call) -> None:
         if not call.new:

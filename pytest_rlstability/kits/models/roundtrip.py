@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from pytest_rlstability.kits.models import plain_values, worker
+from pytest_rlstability.kits.models import worker
 from pytest_rlstability.kits.models.archive import as_text
 from pytest_rlstability.kits.models.audit import Audit, audit
 from pytest_rlstability.kits.models.compare import differences, fact_differences, not_finite
@@ -171,7 +171,7 @@ def _travel(
     for target, outcome, directory in zip(targets, run_steps(steps, on_end=on_end), directories, strict=True):
         if outcome.ending != "ok":
             trip = Trip(target, outcome)
-        elif target.values_only:
+        elif outcome.result is None or "values" in outcome.result:
             trip = _judge_values(target, outcome, saved)
         else:
             trip = judge_model(target, outcome, read_arrays(directory / ARRAYS), saved, learned)
@@ -218,14 +218,12 @@ def _machine() -> tuple[int, bool]:
 
 def step_for(target: Target, saved: Saved, directory: Path) -> Step:
     """The step that loads *saved* on *target*, and leaves what it found in *directory*."""
-    if target.values_only:
-        return _values_step(target, saved)
     environment = dict(target.environment)
     if target.elsewhere:
         environment |= {"HOME": str(directory), "USERPROFILE": str(directory), "TMPDIR": str(directory)}
     return Step(
         target.name,
-        call=f"{worker.__file__}:check",
+        call=f"{worker.__file__}:{'check_elsewhere' if target.interpreter else 'check'}",
         arguments={
             "path": str(saved.path),
             "kind": saved.kind,
@@ -239,30 +237,15 @@ def step_for(target: Target, saved: Saved, directory: Path) -> Step:
         timeout=_TIMEOUT,
         environment=environment,
         directory=str(directory) if target.elsewhere else None,
-        search_path=_own_directories() if target.interpreter else tuple(map(os.path.realpath, sys.path)),
+        search_path=_lent(saved.path.parent) if target.interpreter else tuple(map(os.path.realpath, sys.path)),
     )
 
 
-def _own_directories() -> tuple[str, ...]:
-    """Where the test's own modules are: the model may need them anywhere, but no other Python can use our libraries."""
-    return tuple(entry for entry in map(os.path.realpath, sys.path) if origin(entry + os.sep) is Origin.USER)
-
-
-def _values_step(target: Target, saved: Saved) -> Step:
-    assert target.interpreter is not None
-    if saved.kind != "sb3":
-        return Step(target.name, code="result = None", python=target.interpreter.executable)
-    lent = lend_cloudpickle(saved.path.parent / "lent")
-    called = [name for name in worker.SCHEDULES if name not in worker.REBUILT]
-    return Step(
-        target.name,
-        call=f"{plain_values.__file__}:load_values",
-        arguments={"path": str(saved.path), "progress": list(worker.PROGRESS), "schedules": called},
-        python=target.interpreter.executable,
-        timeout=_TIMEOUT,
-        environment=target.environment,
-        search_path=(*([lent] if lent else []), *_own_directories()),
-    )
+def _lent(directory: Path) -> tuple[str, ...]:
+    """What another Python may use: the test's own modules, and a copy of cloudpickle; no other library of ours."""
+    lent = lend_cloudpickle(directory / "lent")
+    own = [entry for entry in map(os.path.realpath, sys.path) if origin(entry + os.sep) is Origin.USER]
+    return (*([lent] if lent else []), *own)
 
 
 def read_arrays(path: Path) -> dict[str, Any]:

@@ -2,7 +2,6 @@
 
 A row says with which arguments a global may be called and what may be set on the result. Everything that has no row
 is refused by name. The rows were read off real saves of Stable-Baselines3, sb3-contrib, Gymnasium, numpy and torch.
-A row of *code* builds something that can be called later: it is let through the reader, and reported as code.
 """
 
 from __future__ import annotations
@@ -12,6 +11,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from pytest_rlstability.kits.models.carried import is_carried_class, is_carried_function, is_code
 from pytest_rlstability.kits.models.pickles import Call, External, Group, Name, maker
 
 Shape = Callable[[Any], bool]
@@ -42,6 +42,10 @@ def _tuple(*shapes: Shape) -> Shape:
         return all(shape(item) for shape, item in zip(shapes, node.items, strict=True))
 
     return fits
+
+
+def _first(shape: Shape) -> Shape:
+    return lambda node: isinstance(node, Group) and any(map(shape, node.items[:1]))
 
 
 def _each(kind: str, shape: Shape) -> Shape:
@@ -89,11 +93,10 @@ _ARRAYS = ("numpy.core.multiarray._reconstruct", "numpy._core.multiarray._recons
            "numpy._core.numeric._frombuffer", "numpy.core.numeric._frombuffer")  # fmt: skip
 _GENERATORS = ("PCG64", "PCG64DXSM", "MT19937", "Philox", "SFC64")
 _GENERATOR_NAME = _text("|".join(_GENERATORS))
-_BIT_GENERATOR = _any(
-    _named(*(f"numpy.random._{name.lower().replace('pcg64dxsm', 'pcg64')}.{name}" for name in _GENERATORS)),
-    _GENERATOR_NAME,
+_GENERATOR_CLASS = _named(
+    *(f"numpy.random._{name.lower().replace('pcg64dxsm', 'pcg64')}.{name}" for name in _GENERATORS)
 )
-_BIT_GENERATOR_MAKER = _named("numpy.random._pickle.__bit_generator_ctor")
+_MAKES_GENERATOR = "numpy.random._pickle.__bit_generator_ctor"
 _DTYPE = _any(_made("numpy.dtype"), _named("numpy.float32", "numpy.float64"))
 _NO_HOOKS = _any(_NONE, lambda node: _made("collections.OrderedDict")(node) and not node.items and not node.states)
 _STORAGE = _any(_made("torch.storage._load_from_bytes"), _is(External))
@@ -126,12 +129,8 @@ def _names(text: str) -> list[str]:
 
 
 _OBJECTS = _names("""
-    gymnasium.spaces.box: Box
-    gymnasium.spaces.discrete: Discrete
-    gymnasium.spaces.multi_discrete: MultiDiscrete
-    gymnasium.spaces.multi_binary: MultiBinary
-    gymnasium.spaces.dict: Dict
-    gymnasium.spaces.tuple: Tuple
+    gymnasium.spaces: box.Box discrete.Discrete multi_discrete.MultiDiscrete multi_binary.MultiBinary dict.Dict
+    gymnasium.spaces: tuple.Tuple
     stable_baselines3.common.buffers: ReplayBuffer DictReplayBuffer RolloutBuffer DictRolloutBuffer NStepReplayBuffer
     stable_baselines3.common.noise: NormalActionNoise OrnsteinUhlenbeckActionNoise VectorizedActionNoise
     stable_baselines3.common.running_mean_std: RunningMeanStd
@@ -147,14 +146,7 @@ VALUES = frozenset(
     torch.nn.modules.activation: ReLU ReLU6 Tanh Sigmoid ELU CELU SELU GELU SiLU Mish LeakyReLU PReLU Softplus
     torch.nn.modules.activation: Softsign Tanhshrink Hardtanh Hardswish Hardsigmoid LogSigmoid
     torch.nn.modules.linear: Identity
-    torch.optim.adam: Adam
-    torch.optim.adamw: AdamW
-    torch.optim.sgd: SGD
-    torch.optim.rmsprop: RMSprop
-    torch.optim.adagrad: Adagrad
-    torch.optim.adamax: Adamax
-    torch.optim.nadam: NAdam
-    torch.optim.radam: RAdam
+    torch.optim: adam.Adam adamw.AdamW sgd.SGD rmsprop.RMSprop adagrad.Adagrad adamax.Adamax nadam.NAdam radam.RAdam
     stable_baselines3.common.buffers: ReplayBuffer DictReplayBuffer RolloutBuffer DictRolloutBuffer NStepReplayBuffer
     stable_baselines3.common.policies: ActorCriticPolicy ActorCriticCnnPolicy MultiInputActorCriticPolicy
     stable_baselines3.common.sb2_compat.rmsprop_tf_like: RMSpropTFLike
@@ -180,12 +172,8 @@ VALUES = frozenset(
 ARGUMENTS = frozenset(
     _names("""
     numpy: ndarray
-    numpy.random._pcg64: PCG64 PCG64DXSM
-    numpy.random._mt19937: MT19937
-    numpy.random._philox: Philox
-    numpy.random._sfc64: SFC64
-    numpy.random._pickle: __bit_generator_ctor
-    numpy.random.bit_generator: SeedSequence
+    numpy.random: _pcg64.PCG64 _pcg64.PCG64DXSM _mt19937.MT19937 _philox.Philox _sfc64.SFC64
+    numpy.random: _pickle.__bit_generator_ctor bit_generator.SeedSequence
     torch: FloatStorage DoubleStorage HalfStorage BFloat16Storage LongStorage IntStorage ShortStorage CharStorage
     torch: ByteStorage BoolStorage
     torch.storage: UntypedStorage
@@ -197,7 +185,7 @@ ARGUMENTS = frozenset(
 REDUCE: Mapping[str, Row] = {
     "builtins.bytearray": Row(_any(_NOTHING, _tuple(_BYTES))),
     "builtins.complex": Row(_tuple(_is(float), _is(float))),
-    "builtins.range": Row(_each("tuple", _INT)),
+    "builtins.range": Row(_SIZES),
     "builtins.set": Row(_tuple(_each("list", _PLAIN))),
     "builtins.frozenset": Row(_tuple(_each("list", _PLAIN))),
     "builtins.slice": Row(_each("tuple", _is(int, type(None)))),
@@ -221,18 +209,16 @@ REDUCE: Mapping[str, Row] = {
         _tuple(_any(_BYTES, _made("builtins.bytearray")), _DTYPE, _SIZES, _text("[CFA]")))),
     **dict.fromkeys(("numpy.core.multiarray.scalar", "numpy._core.multiarray.scalar"),
             Row(_tuple(_made("numpy.dtype"), _BYTES))),
-    "numpy.random._pickle.__bit_generator_ctor": Row(_tuple(_BIT_GENERATOR), _any(
+    _MAKES_GENERATOR: Row(_tuple(_any(_GENERATOR_CLASS, _GENERATOR_NAME)), _any(
         _each("dict", _value),
         _tuple(_each("dict", _value), _made("numpy.random.bit_generator.__pyx_unpickle_SeedSequence")),
     )),
     "numpy.random._pickle.__generator_ctor": Row(
-        _any(_tuple(_any(_GENERATOR_NAME, _made("numpy.random._pickle.__bit_generator_ctor"))),
-             _tuple(_GENERATOR_NAME, _BIT_GENERATOR_MAKER)),
+        _any(_tuple(_any(_GENERATOR_NAME, _made(_MAKES_GENERATOR))), _tuple(_GENERATOR_NAME, _named(_MAKES_GENERATOR))),
         _each("dict", _value),
     ),
     "numpy.random._pickle.__randomstate_ctor": Row(
-        _any(_NOTHING, _tuple(_any(_GENERATOR_NAME, _made("numpy.random._pickle.__bit_generator_ctor")))),
-        _each("dict", _value),
+        _any(_NOTHING, _tuple(_any(_GENERATOR_NAME, _made(_MAKES_GENERATOR)))), _each("dict", _value)
     ),
     "numpy.random.__RandomState_ctor": Row(_NOTHING, _each("dict", _value)),
     "numpy.random.bit_generator.__pyx_unpickle_SeedSequence": Row(
@@ -272,8 +258,11 @@ STORED = _any(
 """The reference of a tensor's storage outside the pickle; old torch files add the view, which is always None."""
 
 METACLASSES = frozenset({"builtins.type", "abc.ABCMeta"})
-_TYPES = _named("_operator.or_", "operator.or_")
 CODE: Mapping[str, Row] = {
+    **dict.fromkeys(("cloudpickle._make_function", "cloudpickle._make_skel_func"), Row(_first(is_code), _value)),
+    "cloudpickle._make_skeleton_class": Row(_first(_named(*METACLASSES)), _value),
+    "cloudpickle._function_setstate": Row(_first(is_carried_function)),
+    "cloudpickle._class_setstate": Row(_first(is_carried_class)),
     **dict.fromkeys(
         _names("""
         cloudpickle: _make_cell _make_empty_cell _make_typevar subimport _builtin_type
@@ -289,7 +278,7 @@ CODE: Mapping[str, Row] = {
     "builtins.type": Row(_tuple(_NONE)),
     "builtins.getattr": Row(_tuple(lambda node: not isinstance(node, Name), _text("[a-z][a-z_]*"))),
     "functools.partial": Row(_ANYTHING, _each("tuple", _value)),
-    "functools.reduce": Row(_tuple(_TYPES, _any(_each("list", _value), _ANYTHING))),
+    "functools.reduce": Row(_tuple(_named("_operator.or_", "operator.or_"), _any(_each("list", _value), _ANYTHING))),
     "operator.getitem": Row(_tuple(_is(Name), _value)),
     **dict.fromkeys(
         _names("""
@@ -299,4 +288,4 @@ CODE: Mapping[str, Row] = {
         Row(_NOTHING, _value),
     ),
 }
-"""What functions and classes that a pickle carries are made with, besides what `judge` knows of cloudpickle."""
+"""What the functions and classes that a pickle carries are made with; it is reported as code."""

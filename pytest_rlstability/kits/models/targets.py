@@ -29,11 +29,6 @@ class Target:
     interpreter: Interpreter | None = None
     parts: tuple[Target, ...] = ()
 
-    @property
-    def values_only(self) -> bool:
-        """Whether only the plain values can be loaded there, for want of torch and Stable-Baselines3."""
-        return self.interpreter is not None and not self.interpreter.can_load_models
-
 
 def variations(threads: int, has_gpu: bool) -> list[Target]:
     """This Python as it is, then under changed conditions: as few processes as possible, since each imports torch."""

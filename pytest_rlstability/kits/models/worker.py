@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import base64
 import copy
-import importlib
+import importlib.util
+import io
 import json
 import operator
+import pickle
 import platform
 import re
 import sys
@@ -25,6 +27,7 @@ SCHEDULES = ("learning_rate", "lr_schedule", "clip_range", "clip_range_vf", "exp
 REBUILT = ("lr_schedule", "exploration_schedule")
 """Those that every ``load()`` makes again from other settings, so that what the file holds is never called."""
 
+_KINDS = {"BaseAlgorithm": "sb3", "VecNormalize": "vec_normalize", "BaseBuffer": "buffer", "Module": "module"}
 _ROLLOUT = 32
 _BUFFER = 1000
 # Differ between a model and its own copy, or are cut down before learning; everything else must be the same.
@@ -37,12 +40,9 @@ Facts = dict[str, Any]
 
 def kind_of(model: Any) -> str:
     """``sb3``, ``vec_normalize``, ``buffer``, ``module`` or ``state_dict``, by the names of its classes."""
-    names = {base.__name__ for base in type(model).__mro__}
-    for name, kind in (("BaseAlgorithm", "sb3"), ("VecNormalize", "vec_normalize"), ("BaseBuffer", "buffer")):
-        if name in names:
-            return kind
-    if "Module" in names:
-        return "module"
+    for base in type(model).__mro__:
+        if base.__name__ in _KINDS:
+            return _KINDS[base.__name__]
     if isinstance(model, Mapping):
         return "state_dict"
     raise TypeError(
@@ -95,12 +95,19 @@ def snapshot(model: Any, observations: Any) -> tuple[Arrays, Facts]:
             arrays.update(_flat("predict/normalised", model.normalize_obs(observations)))
     elif kind == "buffer":
         arrays.update(_flat("buffer", vars(model)))
-    elif kind == "module":
-        arrays.update(_flat("parameters", model.state_dict()))
-        arrays.update(_flat("predict/output", _forward(model, observations)))
     else:
-        arrays.update(_flat("parameters", model))
+        arrays.update(_flat("parameters", model.state_dict() if kind == "module" else model))
+        if kind == "module" and observations is not None:
+            arrays.update(_flat("predict/output", _forward(model, observations)))
     return arrays, facts
+
+
+def check_elsewhere(*, path: str, kind: str, **others: Any) -> dict[str, Any] | None:
+    """What `check` does or, on a Python without the libraries, the plain values alone; None if there are none."""
+    needed = "torch" if kind in ("module", "state_dict") else "stable_baselines3"
+    if importlib.util.find_spec(needed) is not None:
+        return check(path=path, kind=kind, **others)
+    return load_values(path) if kind == "sb3" else None
 
 
 def check(
@@ -116,7 +123,7 @@ def check(
         warnings.simplefilter("always")
         print("loading the file", flush=True)
         model = load(path, kind, algorithm)
-    substituted = [match[1] for match in (_SUBSTITUTED.search(str(entry.message)) for entry in caught) if match]
+    substituted = _SUBSTITUTED.findall("\n".join(str(entry.message) for entry in caught))
     if draw:
         write_observations(draw_observations(model.observation_space, draw), observations)
     print("predicting and calling the schedules", flush=True)
@@ -137,23 +144,16 @@ def write_observations(observations: Any, path: str) -> None:
     """Put *observations* (an array, a dict of arrays, or nothing) where the fresh interpreter can read them."""
     import numpy
 
-    if observations is None:
-        numpy.savez(path)
-    elif isinstance(observations, Mapping):
-        numpy.savez(path, **{f"dict/{key}": numpy.asarray(value) for key, value in observations.items()})
-    else:
-        numpy.savez(path, array=_numpy(observations))
+    named = observations if isinstance(observations, Mapping) else {"": observations}
+    numpy.savez(path, **{f"observations/{name}": _numpy(one) for name, one in named.items() if one is not None})
 
 
 def read_observations(path: str) -> Any:
     import numpy
 
     with numpy.load(path, allow_pickle=False) as stored:
-        if not stored.files:
-            return None
-        if "array" in stored.files:
-            return stored["array"]
-        return {key.partition("/")[2]: stored[key] for key in stored.files}
+        found = {name.partition("/")[2]: stored[name] for name in stored.files}
+    return found.get("", found or None)
 
 
 def draw_observations(space: Any, count: int) -> Any:
@@ -190,14 +190,17 @@ def _lighter(path: str, algorithm: str) -> dict[str, Any]:
 
 def _snapshot_sb3(model: Any, observations: Any, arrays: Arrays, facts: Facts) -> None:
     arrays.update(_flat("parameters", model.get_parameters()))
-    arrays.update(_flat("variables", _variables(model)))
+    variables = model._get_torch_save_params()[1] or []
+    arrays.update(_flat("variables", {name: getattr(model, name, None) for name in variables}))
     for name in SCHEDULES:
         schedule = getattr(model, name, None)
         if callable(schedule):
             arrays[f"schedule/{name}"] = _numpy([float(schedule(point)) for point in PROGRESS])
     for name in ("observation_space", "action_space"):
-        facts[name] = repr(getattr(model, name))
-        arrays.update(_flat(f"space/{name}", _bounds(getattr(model, name))))
+        space = getattr(model, name)
+        facts[name] = repr(space)
+        bounds = {bound: getattr(space, bound, None) for bound in ("low", "high", "nvec", "n", "start")}
+        arrays.update(_flat(f"space/{name}", bounds))
     facts["settings"] = {name: value for name, value in vars(model).items() if _is_setting(name, value)}
     if observations is not None:
         actions, states = model.predict(observations, deterministic=True)
@@ -210,34 +213,22 @@ def _is_setting(name: str, value: Any) -> bool:
     return name not in _VOLATILE and isinstance(value, (bool, int, float, str, type(None)))
 
 
-def _variables(model: Any) -> dict[str, Any]:
-    names = model._get_torch_save_params()[1] or []
-    return {name: getattr(model, name) for name in names if getattr(model, name, None) is not None}
-
-
-def _bounds(space: Any) -> dict[str, Any]:
-    return {name: getattr(space, name) for name in ("low", "high", "nvec", "n", "start") if hasattr(space, name)}
-
-
 def _scores(model: Any, observations: Any) -> dict[str, Any]:
     """What the policy computes on the way to its action: finer than a discrete action, which hides small changes."""
     import torch
 
     policy = model.policy
+    if hasattr(policy, "lstm_actor"):
+        return {}
     with torch.no_grad():
-        if hasattr(policy, "lstm_actor"):
-            return {}
         tensors, _ = policy.obs_to_tensor(observations)
         if hasattr(policy, "q_net"):
             return {"q_values": policy.q_net(tensors)}
         if not hasattr(policy, "get_distribution"):
             return {}
         distribution = getattr(policy.get_distribution(tensors), "distribution", None)
-        scores = {"values": policy.predict_values(tensors)}
-        for name in ("logits", "mean", "stddev"):
-            if hasattr(distribution, name):
-                scores[name] = getattr(distribution, name)
-        return scores
+        scores = {name: getattr(distribution, name, None) for name in ("logits", "mean", "stddev")}
+        return {"values": policy.predict_values(tensors), **scores}
 
 
 def snapshot_normalisation(normalisation: Any, arrays: Arrays, facts: Facts) -> None:
@@ -255,8 +246,6 @@ def snapshot_normalisation(normalisation: Any, arrays: Arrays, facts: Facts) -> 
 def _forward(module: Any, observations: Any) -> Any:
     import torch
 
-    if observations is None:
-        return None
     training = module.training
     module.eval()
     try:
@@ -269,14 +258,10 @@ def _forward(module: Any, observations: Any) -> Any:
 def _learn(path: str, algorithm: str, loaded: Any) -> Any:
     """The policy's parameters after learning for a moment, on an environment made of the model's spaces."""
     changes = _lighter(path, algorithm)
-    if changes:
-        changes["learning_starts"] = 8
-    elif hasattr(loaded, "n_steps"):
-        changes["n_steps"] = min(loaded.n_steps, _ROLLOUT)
-    if hasattr(loaded, "batch_size"):
-        changes["batch_size"] = min(loaded.batch_size, _ROLLOUT)
-    if hasattr(loaded, "n_epochs"):
-        changes["n_epochs"] = 1
+    most = {"learning_starts": 8} if changes else {"n_steps": _ROLLOUT}
+    for name, value in {**most, "batch_size": _ROLLOUT, "n_epochs": 1}.items():
+        if hasattr(loaded, name):
+            changes[name] = min(getattr(loaded, name), value)
     env = _stub_env(loaded.observation_space, loaded.action_space)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
@@ -361,3 +346,52 @@ def _machine() -> dict[str, str]:
         "capability": torch.backends.cpu.get_cpu_capability() if torch is not None else "",
         **{name: str(sys.modules[name].__version__) for name in libraries if name in sys.modules},
     }
+
+
+class _Unpickler(pickle.Unpickler):
+    """Has a stand-in for the schedules of SB3, which call what the user gave, where there is no SB3."""
+
+    def find_class(self, module: str, name: str) -> Any:
+        try:
+            return super().find_class(module, name)
+        except ImportError:
+            if module == "stable_baselines3.common.utils" and name in _STAND_INS:
+                return type(name, (), {"__call__": _STAND_INS[name]})
+            raise
+
+
+def _linear(self: Any, progress: float) -> float:
+    if 1 - progress > self.end_fraction:
+        return float(self.end)
+    return float(self.start + (1 - progress) * (self.end - self.start) / self.end_fraction)
+
+
+_STAND_INS = {
+    "FloatSchedule": lambda self, progress: float(self.value_schedule(progress)),
+    "ConstantSchedule": lambda self, progress: self.val,
+    "LinearSchedule": _linear,
+}
+
+
+def load_values(path: str) -> dict[str, Any]:
+    """Load every pickled value in the SB3 zip *path*, and call its schedules: only a call shows that one works.
+
+    Gives ``{"values": {attribute: [...]}, "errors": {attribute: text}, "skipped": {attribute: missing module}}``.
+    """
+    with zipfile.ZipFile(path) as archive:
+        data = json.loads(archive.read("data"))
+    found: dict[str, Any] = {"values": {}, "errors": {}, "skipped": {}}
+    for attribute, entry in data.items():
+        if not isinstance(entry, dict) or ":serialized:" not in entry:
+            continue
+        try:
+            print("loading", attribute, flush=True)
+            value = _Unpickler(io.BytesIO(base64.b64decode(entry[":serialized:"]))).load()
+            if attribute in SCHEDULES and attribute not in REBUILT and callable(value):
+                print("calling", attribute, flush=True)
+                found["values"][attribute] = [float(value(point)) for point in PROGRESS]
+        except ModuleNotFoundError as error:
+            found["skipped"][attribute] = error.name or str(error)
+        except Exception as error:
+            found["errors"][attribute] = f"{type(error).__name__}: {error}"
+    return found

@@ -37,6 +37,7 @@ def call(name: str, *arguments: bytes) -> bytes:
 
 COMMAND = text("touch pwned")
 BOX = b"cgymnasium.spaces.box\nBox\n)\x81"
+FUNCTION = call("cloudpickle.cloudpickle._make_function", call("types.CodeType"))
 ORDERED = b"ccollections\nOrderedDict\n)R"
 
 
@@ -60,6 +61,10 @@ BYPASSES: dict[str, tuple[bytes, bytes]] = {
     "two states": (BOX + b"}b}b", BOX + b"}b"),
     "state of slots": (BOX + b"N}" + text("__class__") + b"cos\nsystem\ns\x86b", BOX + attributes(high=b"K\1")),
     "keys handed to a dict": (call("collections.OrderedDict", BOX + attributes(keys=b"cos\nsystem\n")), ORDERED),
+    "append set on a carried function": (
+        FUNCTION + b"N}" + text("append") + b"cos\nsystem\ns\x86b" + COMMAND + b"a",
+        FUNCTION + b"N}" + text("append") + b"cos\nsystem\ns\x86b",
+    ),
     "partial handed to a builder": (
         call("collections.deque", call("functools.partial", b"cos\nsystem\n", COMMAND), b"K\5"),
         call("collections.deque", b"]", b"K\5"),

@@ -16,7 +16,7 @@ pytest.importorskip("cloudpickle")
 
 import cloudpickle
 
-from pytest_rlstability.kits.models import plain_values
+from pytest_rlstability.kits.models import worker
 from pytest_rlstability.kits.models.audit import audit, spoken
 from pytest_rlstability.kits.models.interpreters import (
     Interpreter,
@@ -25,8 +25,6 @@ from pytest_rlstability.kits.models.interpreters import (
     lend_cloudpickle,
 )
 from pytest_rlstability.steps import Outcome, Step, run_step
-
-PROGRESS = [1.0, 0.5, 0.0]
 
 
 def closure(initial: float) -> Callable[[float], float]:
@@ -48,8 +46,8 @@ def load(path: Path, interpreter: Interpreter, lent: str) -> Outcome:
     return run_step(
         Step(
             interpreter.name,
-            call=f"{plain_values.__file__}:load_values",
-            arguments={"path": str(path), "progress": PROGRESS, "schedules": ["learning_rate"]},
+            call=f"{worker.__file__}:load_values",
+            arguments={"path": str(path)},
             python=interpreter.executable,
             search_path=(lent,),
         )
@@ -72,18 +70,18 @@ def lent(tmp_path: Path) -> str:
 
 
 def test_closure_does_on_each_python_what_the_audit_says(interpreter: Interpreter, lent: str, tmp_path: Path) -> None:
-    path = save(tmp_path / "model.zip", closure(3e-4))
+    path, values = save(tmp_path / "model.zip", closure(3e-4)), list(map(closure(3e-4), worker.PROGRESS))
     effect = audit(path, [interpreter.minor]).findings[0].effects[spoken(interpreter.minor)]
     outcome = load(path, interpreter, lent)
     if effect == "fine":
         assert interpreter.minor == sys.version_info[:2]
-        assert outcome.result["values"] == {"learning_rate": [3e-4, 1.5e-4, 1e-6]}
+        assert outcome.result["values"] == {"learning_rate": values}
     elif effect == "raises":
         assert outcome.result["errors"]["learning_rate"].startswith("TypeError: ")
     else:
         assert effect == "segfaults"
         # A crash mostly, at times an exception or a wrong value: anything but the right one.
-        right = outcome.ending == "ok" and outcome.result["values"] == {"learning_rate": [3e-4, 1.5e-4, 1e-6]}
+        right = outcome.ending == "ok" and outcome.result["values"] == {"learning_rate": values}
         assert not right
         if outcome.ending == "crash":
             assert outcome.stdout.splitlines()[-1] == "calling learning_rate"
@@ -92,7 +90,7 @@ def test_closure_does_on_each_python_what_the_audit_says(interpreter: Interprete
 def test_schedule_by_reference_is_read_anywhere(interpreter: Interpreter, lent: str, tmp_path: Path) -> None:
     path = save(tmp_path / "model.zip", float)
     assert audit(path, [interpreter.minor]).exit_code == 0
-    assert load(path, interpreter, lent).result["values"] == {"learning_rate": [1.0, 0.5, 0.0]}
+    assert load(path, interpreter, lent).result["values"] == {"learning_rate": list(worker.PROGRESS)}
 
 
 def test_values_that_need_a_missing_module_are_named(interpreter: Interpreter, lent: str, tmp_path: Path) -> None:
@@ -107,16 +105,12 @@ def test_values_that_need_a_missing_module_are_named(interpreter: Interpreter, l
 
 
 def test_sb3_schedules_are_called_without_sb3(interpreter: Interpreter, lent: str, tmp_path: Path) -> None:
-    if interpreter.can_load_models:
+    if interpreter.executable == sys.executable:
         pytest.skip("it has SB3")
     utils = pytest.importorskip("stable_baselines3.common.utils")
     if not hasattr(utils, "FloatSchedule"):
         pytest.skip("SB3 before 2.7")
-    for schedule, values in (
-        (utils.FloatSchedule(0.2), [0.2, 0.2, 0.2]),
-        (utils.FloatSchedule(abs), [1.0, 0.5, 0.0]),
-        (utils.LinearSchedule(1.0, 0.05, 0.1), [1.0, 0.05, 0.05]),
-    ):
+    for schedule in (utils.FloatSchedule(0.2), utils.FloatSchedule(abs), utils.LinearSchedule(1.0, 0.05, 0.1)):
         path = save(tmp_path / "model.zip", schedule)
+        values = [schedule(point) for point in worker.PROGRESS]
         assert load(path, interpreter, lent).result["values"] == {"learning_rate": values}
-        assert [schedule(point) for point in PROGRESS] == values
