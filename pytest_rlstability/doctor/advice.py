@@ -148,20 +148,17 @@ def _torch_without_avx2(facts: Facts) -> object:
 
 
 def _many_threads(facts: Facts) -> object:
-    cpus = float(facts.get("cpus_allowed") or facts.get("cpus") or 1)
-    cpus = min(cpus, facts.get("cpu_limit") or cpus)
+    """Threads that a variable asks for; without one OpenMP and BLAS start one for each processor that they see."""
+    seen = facts.get("cpus_allowed") or facts.get("cpus") or 1
+    usable = min(float(seen), facts.get("cpu_limit") or seen)
+    enough = {"usable": usable, "threads": max(1, int(usable))}
     for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
         value = _variable(facts, name)
-        if value.isdigit() and int(value) > max(1.0, cpus):
-            return {"setting": f"{name}={value}", "cpus": cpus, "threads": max(1, int(cpus))}
+        if value.isdigit() and int(value) > max(1.0, usable):
+            return {"setting": f"{name}={value}", "variable": name, **enough}
+    if seen >= max(4, 2 * usable) and not _variable(facts, "OMP_NUM_THREADS"):
+        return {"setting": f"libraries see {seen} processors", "variable": "OMP_NUM_THREADS", **enough}
     return None
-
-
-def _threads_by_host(facts: Facts) -> object:
-    limit, cpus = facts.get("cpu_limit"), facts.get("cpus_allowed") or 1
-    if not limit or limit > cpus / 2 or cpus < 4 or _variable(facts, "OMP_NUM_THREADS"):
-        return None
-    return {"limit": limit, "cpus": cpus, "threads": max(1, int(limit))}
 
 
 def _few_descriptors(facts: Facts) -> str:
@@ -242,13 +239,9 @@ KNOWN = (
         "the processor has AVX2 and torch does not use it: {reason}",
         "{do}"),
     Known("many-threads", _many_threads,
-        "{setting}, and {cpus:g} processors may be used",
-        "Threads of one computation then wait for each other to get a processor. Set it to {threads}, and to 1 in the "
-        "workers of a vector environment."),
-    Known("threads-by-host", _threads_by_host,
-        "the container may use {limit:g} processors, and libraries see {cpus}",
-        "OpenMP and BLAS start a thread for each processor they see, and the container is paused again and again for "
-        "using up its share: set OMP_NUM_THREADS={threads}."),
+        "{setting}, and {usable:g} processors may be used",
+        "Computations then start more threads than can run. They wait for each other, and a container that has used up "
+        "its share is paused. Set {variable}={threads}, and 1 in the workers of a vector environment."),
     Known("few-descriptors", _few_descriptors,
         "only {value} files may be open at once (ulimit -n)",
         "Every worker of a vector environment takes pipes and every shared tensor a descriptor; beyond the limit they "

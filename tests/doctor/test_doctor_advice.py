@@ -114,16 +114,12 @@ CASES: dict[str, tuple[list[dict[str, Any]], list[dict[str, Any]]]] = {
             {"variables": {"OMP_NUM_THREADS": "16"}},
             {"variables": {"OMP_NUM_THREADS": "4"}, "cpu_limit": 2.0},
             {"variables": {"MKL_NUM_THREADS": "9"}},
+            {"cpus_allowed": 64, "cpu_limit": 2.0},
         ],
         [
             {"variables": {"OMP_NUM_THREADS": "8"}},
             {"variables": {"OMP_NUM_THREADS": "1"}, "cpu_limit": 0.5},
             {"variables": {"OMP_NUM_THREADS": "4,2"}},
-        ],
-    ),
-    "threads-by-host": (
-        [{"cpus_allowed": 64, "cpu_limit": 2.0}],
-        [
             {"cpus_allowed": 64, "cpu_limit": 2.0, "variables": {"OMP_NUM_THREADS": "2"}},
             {"cpus_allowed": 4, "cpu_limit": 3.5},
             {"cpus_allowed": 64, "cpu_limit": None},
