@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from itertools import pairwise
 
 from pytest_rlstability.model.events import Sample
@@ -16,10 +16,7 @@ _PROCESSOR = "processor seconds"
 
 
 class History:
-    """The samples of one test, in a bounded number of rows.
-
-    ``history.add(lap=10, seconds=1.5, values={"rss": 4e7})``, then ``history.growth("rss")``.
-    """
+    """The samples of one test, in a bounded number of rows: ``history.handle(sample)``, ``history.growth("rss")``."""
 
     def __init__(self) -> None:
         self._table = SampleTable(CAPACITY)
@@ -28,10 +25,8 @@ class History:
     def handle(self, sample: Sample) -> None:
         """Take in a sample; if it has no clock of its own, the event's time counts."""
         seconds = sample.time if sample.seconds is None else sample.seconds
-        self.add(sample.lap, seconds, sample.values, math.nan if sample.cpu_seconds is None else sample.cpu_seconds)
-
-    def add(self, lap: float, seconds: float, values: Mapping[str, float], cpu_seconds: float = math.nan) -> None:
-        self._table.add(lap, seconds, {**values, _PROCESSOR: cpu_seconds})
+        cpu_seconds = {} if sample.cpu_seconds is None else {_PROCESSOR: sample.cpu_seconds}
+        self._table.add(sample.lap, seconds, {**sample.values, **cpu_seconds})
         self._known.clear()
 
     def __len__(self) -> int:

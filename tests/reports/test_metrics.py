@@ -16,7 +16,7 @@ import pytest
 from report_logs import event
 
 from pytest_rlstability.kits.box2d.plugin import pytest_rlstability_metric
-from pytest_rlstability.model.events import Event
+from pytest_rlstability.model.events import Event, Sample
 from pytest_rlstability.reports.history import CAPACITY, History
 from pytest_rlstability.reports.run_state import RunState
 
@@ -191,7 +191,8 @@ def test_a_test_that_runs_again_starts_without_its_old_values() -> None:
 def test_a_long_history_stays_short_and_keeps_its_slope() -> None:
     history = History()
     for lap in range(100_000):
-        history.add(lap, lap * 0.001, {"rss": 3.0 * lap, **({"late": 2.0 * lap} if lap > 50_000 else {})})
+        values = {"rss": 3.0 * lap, **({"late": 2.0 * lap} if lap > 50_000 else {})}
+        history.handle(Sample(lap=lap, seconds=lap * 0.001, values=values))
     assert len(history) <= CAPACITY
     growth, late = history.growth("rss"), history.growth("late")
     assert growth is not None
