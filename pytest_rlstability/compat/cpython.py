@@ -106,10 +106,8 @@ def free_after_fork(lock: Any) -> None:
 
 class BlockingCondition(threading.Condition):
     """A ``threading.Condition`` that blocks in ``block``, for subclasses to replace. Otherwise ``wait`` is as in the
-    standard library. Several short waits would not do: a notification between two of them would be missed.
-
-    Without its private parts no wait for a ``Condition`` works under ``rl_locks``.
-    """
+    standard library. Several short waits would not do: a notification between two of them would be missed. Without its
+    private parts no wait for a ``Condition`` works under ``rl_locks``."""
 
     def block(self, acquire: Callable[[bool, float], bool], timeout: float) -> bool:
         """Call ``acquire(True, timeout)``, endless when negative. The caller of ``wait`` is two frames up."""
@@ -195,10 +193,8 @@ if _frames_of is not None:
 
 
 def traceback_of(thing: object) -> tracemalloc.Traceback | None:
-    """Where *thing* was made, also when it has a ``__dict__``, for which Python 3.11 looks in the wrong place.
-
-    Without it a leaked object with a ``__dict__`` has no line there.
-    """
+    """Where *thing* was made, also when it has a ``__dict__``, for which Python 3.11 looks in the wrong place. Without
+    it a leaked object with a ``__dict__`` has no line there."""
     found = tracemalloc.get_object_traceback(thing)
     if found is None and type(thing).__flags__ & _MANAGED_DICT and _frames_of is not None:
         frames = _frames_of(0, id(thing) - _BEFORE_OBJECT)

@@ -150,10 +150,8 @@ def is_marked(item: pytest.Item) -> bool:
 
 
 def marker_errors(items: Iterable[pytest.Item], check_signals: Callable[[Collection[str]], object]) -> list[str]:
-    """One line for each marker that cannot be understood: where it is, and what is wrong.
-
-    *check_signals* raises a ``ValueError`` for the name of a signal that does not exist.
-    """
+    """One line for each marker that cannot be understood: where it is, and what is wrong. *check_signals* raises a
+    ``ValueError`` for the name of a signal that does not exist."""
     errors: dict[str, None] = {}
     for item in items:
         for mark in item.iter_markers():

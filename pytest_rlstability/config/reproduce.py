@@ -14,10 +14,8 @@ from pytest_rlstability.config.soak import soak_of
 
 
 def reproduce_command(item: pytest.Item, settings: Settings, *more: str, before: Sequence[pytest.Item] = ()) -> str:
-    """``pytest --rl-stability --rl-seed=7 'tests/test_env.py::test_step[fast]'``, to be typed where pytest was.
-
-    The tests *before* it run first, in the same process.
-    """
+    """``pytest --rl-stability --rl-seed=7 'tests/test_env.py::test_step[fast]'``, to be typed where pytest was. The
+    tests *before* it run first, in the same process."""
     words = ["python", "-m", "pytest", "--rl-stability", f"--rl-seed={settings.seed}"]
     if settings.backend != "auto":
         words.append(f"--rl-backend={settings.backend}")

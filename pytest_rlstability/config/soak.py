@@ -21,10 +21,7 @@ def time_for_holders(duration: float, leak_budget: float) -> float:
 
 
 def soak_of(item: pytest.Item, settings: Settings) -> Soak | None:
-    """The soak that *item* is in this run, or None. What ``--rl-soak`` says comes before the marker's duration.
-
-    ``soak = soak_of(item, settings_of(item.config))``, then ``soak.duration`` and ``soak.every`` in seconds.
-    """
+    """The soak that *item* is in this run, or None. What ``--rl-soak`` says comes before the marker's duration."""
     marker: Soak | None = read_marker(item, "rl_soak") if settings.soak else None
     if marker is None or settings.soak_duration is None:
         return marker

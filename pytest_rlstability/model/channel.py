@@ -11,11 +11,11 @@ if TYPE_CHECKING:
 
 
 class Channel:
-    """The way from a test to pytest's process. This one has no other end: it serves tests that run in pytest's own
+    """The way from a test to pytest's process. This one leads nowhere: it serves tests that run in pytest's own
     process.
 
-    ``beat()`` and ``lap(n)`` store into shared memory, well under a microsecond, and survive any crash. ``send``
-    returns once the kernel has the message.
+    Elsewhere beats and laps are stored in shared memory, within a microsecond, and ``send`` returns once the kernel has
+    the message: both survive any crash.
     """
 
     def beat(self) -> None:

@@ -11,13 +11,13 @@ import json
 import math
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import dataclass, field, fields
 from enum import StrEnum
 from typing import Any, ClassVar, TypeVar
 
 from pytest_rlstability.model.messages import Json, Sampled, printable
 from pytest_rlstability.model.soak_state import SoakState
-from pytest_rlstability.model.verdict import Verdict
+from pytest_rlstability.model.verdict import Verdict, plain_values
 
 SCHEMA = 1
 """Of the event log. A reader ignores keys it does not know; this number changes when a known key changes meaning."""
@@ -73,10 +73,8 @@ class Started(Event):
 
 @dataclass(frozen=True)
 class Judged:
-    """The judgement of a leak check on one signal: *slope* is its growth *per* lap or minute.
-
-    *slope_limit* limits the growth, *most* the value itself.
-    """
+    """The judgement of a leak check on one signal: *slope* is its growth *per* lap or minute, *slope_limit* limits
+    that, *most* the value itself."""
 
     signal: str
     state: str = ""
@@ -89,10 +87,8 @@ class Judged:
 
 @dataclass(frozen=True, kw_only=True)
 class Sample(Event):
-    """Values measured at one moment of a test. *judged* comes with the last sample of a leak check.
-
-    *seconds* and *cpu_seconds* are the test's own clocks. *warmup* is the lap at which measuring began.
-    """
+    """Values measured at one moment of a test. *seconds* and *cpu_seconds* are the test's own clocks, *warmup* is the
+    lap at which measuring began, and *judged* comes with the last sample of a leak check."""
 
     values: Mapping[str, float]
     lap: int = 0
@@ -112,10 +108,8 @@ class Sample(Event):
 
 @dataclass(frozen=True, kw_only=True)
 class Finished(Event):
-    """A test is over. *report* is pytest's text of a failure, *output* what the test wrote, by stream.
-
-    *leftovers* are the processes that it left running. The fields from *runs* on are those of an ``rl_flaky`` test.
-    """
+    """A test is over. *leftovers* are the processes that it left running, *report* is pytest's text of a failure,
+    *output* what the test wrote, by stream. The fields from *runs* on are those of an ``rl_flaky`` test."""
 
     ALWAYS_WRITTEN = ("soak", "verdict", "reproduce")
 
@@ -180,7 +174,7 @@ def to_json(event: Event) -> Json:
     """*event* in JSON's own types, which are also the ones that execnet carries through xdist."""
     values = {one.name: getattr(event, one.name) for one in fields(event)}
     written = {name: value for name, value in values.items() if value is not None or name in event.ALWAYS_WRITTEN}
-    return {"event": event.kind, "schema": SCHEMA, **{name: _plain(value) for name, value in written.items()}}
+    return {"event": event.kind, "schema": SCHEMA, **{name: plain_values(value) for name, value in written.items()}}
 
 
 def to_line(event: Event) -> str:
@@ -189,30 +183,12 @@ def to_line(event: Event) -> str:
 
 
 def from_json(data: Mapping[str, Any]) -> Event | None:
-    """The event that ``to_json`` made *data* of; None for a kind that this version does not know.
-
-    Keys that this version does not know are ignored, and so are values of another type than it writes. What is not an
-    event at all raises ``KeyError`` or ``TypeError``.
-    """
+    """The event that ``to_json`` made *data* of; None for a kind that this version does not know. Unknown keys are
+    ignored, and so are values of another type than it writes. ``KeyError`` or ``TypeError``: not an event."""
     kind = _KINDS.get(data["event"])
     if not isinstance(data["test"], str) or not isinstance(data["time"], (int, float)):
         raise TypeError("not an event: no test or no time")
     return None if kind is None else _read(kind, data)
-
-
-def _plain(value: Any) -> Any:
-    match value:
-        case Verdict() | SoakState():
-            return value.to_dict()
-        case Judged():
-            return asdict(value)
-        case str():
-            return str(value)
-        case list() | tuple():
-            return [_plain(one) for one in value]
-        case Mapping():
-            return dict(value)
-    return value
 
 
 def _read(kind: type[T], data: Mapping[str, Any]) -> T:
@@ -226,8 +202,8 @@ def _read(kind: type[T], data: Mapping[str, Any]) -> T:
     return kind(**known)
 
 
-def _text(value: object) -> str:
-    if not isinstance(value, str):
+def _require(kind: type[T], value: object) -> T:
+    if not isinstance(value, kind):
         raise TypeError(value)
     return value
 
@@ -242,22 +218,16 @@ def _numbers(value: Mapping[str, float]) -> dict[str, float]:
     return {str(name): number for name, number in value.items() if isinstance(number, (int, float))}
 
 
-def _texts(value: object) -> tuple[str, ...]:
-    if not isinstance(value, list):
-        raise TypeError(value)
-    return tuple(map(str, value))
-
-
 def _judged(value: Sequence[Json]) -> tuple[Judged, ...]:
     return tuple(_read(Judged, entry) for entry in value)
 
 
 _READERS: dict[str, Callable[[Any], Any]] = {
-    "str": _text,
+    "str": lambda value: _require(str, value),
     "bool": bool,
     "int": _number,
     "float": _number,
-    "Sequence[str]": _texts,
+    "Sequence[str]": lambda value: tuple(map(str, _require(list, value))),
     "Sequence[Judged]": _judged,
     "Mapping[str, float]": _numbers,
     "Mapping[str, str]": lambda value: {str(name): str(text) for name, text in value.items()},

@@ -13,10 +13,7 @@ _POINTS = 2 * _WIDTH
 
 
 class MemoryHistory:
-    """Keeps the newest samples, and a thinned series of all.
-
-    ``history.add(seconds=1.5, lap=7, memory=4e8)``, then ``history.text()``.
-    """
+    """Keeps the newest samples, and a thinned series of all."""
 
     def __init__(self) -> None:
         self._newest: deque[tuple[float, int, float]] = deque(maxlen=NEWEST)

@@ -1,7 +1,6 @@
 """Samples over laps and time, thinned when there are too many, so that a week takes no more memory than a minute.
 
-``Series`` has one signal, ``SampleTable`` many that share the laps. ``PeakTable`` is a table for charts. A judged
-signal has a series of its own, because thinning keeps its lowest values, each with its lap.
+A signal that is judged has a ``Series``. A ``SampleTable`` has many that share the laps; for charts, a ``PeakTable``.
 """
 
 from __future__ import annotations
@@ -22,10 +21,7 @@ _FIRST_ROWS = 16
 class Series:
     """Positions (laps, minutes, seconds) and values of one signal. The memory is allocated once, because a sampler that
     allocates would measure its own growth. When it is full, the lower of each two neighbours stays, because growth is
-    judged by the lowest values. The first sample always stays, because growth is counted from it.
-
-    ``series.add(lap, value)``; then read ``series.laps`` and ``series.values``.
-    """
+    judged by the lowest values. The first sample always stays, because growth is counted from it."""
 
     def __init__(self, capacity: int = CAPACITY) -> None:
         self._laps = array("d", bytes(8 * capacity))
@@ -83,10 +79,7 @@ class Series:
 class SampleTable:
     """Rows of lap, seconds and one value per signal, ``nan`` where there was none. When there are *rows* of them, every
     second one is dropped, and from then on only every second sample is kept. The first two samples and the newest are
-    always there. With *reserve* all memory of a signal is allocated when the signal is first seen.
-
-    ``table.add(lap, seconds, {"rss": 4e7})``; then read ``table.laps``, ``table.seconds``, ``table.column("rss")``.
-    """
+    always there. With *reserve* all memory of a signal is allocated when the signal is first seen."""
 
     def __init__(self, rows: int, *, reserve: bool = False) -> None:
         self.samples = 0
@@ -159,10 +152,7 @@ class SampleTable:
 
 class PeakTable(SampleTable):
     """A table in which two rows stand for a stretch of samples: the lowest and the highest value of each signal, in
-    the order in which they came, so that no peak is lost. It also has a column of lap times.
-
-    ``table.extend(laps, seconds, values)`` for many samples at once, ``finish()`` after the last.
-    """
+    the order in which they came, so that no peak is lost. It also has a column of lap times."""
 
     def __init__(self, rows: int = 2 * CAPACITY) -> None:
         super().__init__(rows)

@@ -11,11 +11,8 @@ from pytest_rlstability.model.units import format_duration, format_size
 
 @dataclass(frozen=True)
 class SoakState:
-    """A soak at one moment, in JSON values.
-
-    *verdict* is empty while it is too early for one. *per_lap* has the signals that grow. *hours_to_limit* is None
-    while memory does not grow.
-    """
+    """A soak at one moment, in JSON values. *verdict* is empty while it is too early for one, *per_lap* has the signals
+    that grow, *hours_to_limit* is None while memory does not grow."""
 
     duration: float
     seconds: float = 0.0

@@ -42,10 +42,8 @@ class Thinning:
 
 class SampleBudget:
     """Keeps the samples of all tests in one log below *room* bytes. Until half of it is used all are written, until
-    three quarters are used every second sample of each test, then every fourth, and so on.
-
-    The last sample of a test, which has the judgements, is always written.
-    """
+    three quarters are used every second sample of each test, then every fourth, and so on. The last sample of a test,
+    which has the judgements, is always written."""
 
     def __init__(self, room: int = ROOM) -> None:
         self._room = room

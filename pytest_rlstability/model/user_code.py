@@ -155,10 +155,8 @@ def outwards(frame: FrameType | None) -> Iterator[FrameType]:
 
 
 def users_frame(frame: FrameType | None, bindings: tuple[str, ...] = ()) -> FrameType | None:
-    """The innermost frame from *frame* outwards that is neither ours nor the standard library's.
-
-    *bindings* are ends of paths: files of a library that are skipped as well.
-    """
+    """The innermost frame from *frame* outwards that is neither ours nor the standard library's, nor of a file whose
+    path ends like one of *bindings*."""
     while frame is not None:
         path = frame.f_code.co_filename
         if origin(path) not in _PASSED_THROUGH and not path.endswith(bindings):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, fields, is_dataclass, replace
 from enum import StrEnum
 from typing import Any, Self
 
@@ -125,15 +125,8 @@ class Verdict:
             lines += [f"  {line}".rstrip() for line in text.rstrip("\n").split("\n")]
         return "\n".join(lines) + "\n"
 
-    def to_dict(self) -> dict[str, object]:
-        """JSON values of exact types: execnet, which carries it through xdist, refuses enum members."""
-        return {
-            "word": str(self.word),
-            "headline": self.headline,
-            "sections": [list(section) for section in self.sections],
-            "facts": {name: str(fact) if isinstance(fact, str) else fact for name, fact in self.facts.items()},
-            "location": None if self.location is None else asdict(self.location),
-        }
+    def to_dict(self) -> dict[str, Any]:
+        return dict(plain_values(self))
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Verdict:
@@ -146,6 +139,20 @@ class Verdict:
             facts=dict(data.get("facts", {})),
             location=None if location is None else Location(**location),
         )
+
+
+def plain_values(value: Any) -> Any:
+    """A dataclass, or part of one, in JSON's exact types: execnet, which carries it through xdist, takes no others."""
+    if is_dataclass(value):
+        return {one.name: plain_values(getattr(value, one.name)) for one in fields(value)}
+    match value:
+        case str():
+            return str(value)
+        case list() | tuple():
+            return [plain_values(one) for one in value]
+        case Mapping():
+            return {name: plain_values(one) for name, one in value.items()}
+    return value
 
 
 class VerdictFailure(pytest.fail.Exception):  # type: ignore[name-defined,misc]

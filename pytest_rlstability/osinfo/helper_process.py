@@ -29,11 +29,8 @@ def module_command(module: str, *arguments: str, isolated: bool = False) -> list
 
 
 class HelperProcess(subprocess.Popen[bytes]):
-    """A new interpreter: unlike a fork, it cannot be hung by the threads and locks of this process.
-
-    ``HelperProcess(module_command("package.server", "5000"))``. In *environment* a value of None removes the variable;
-    *others* are arguments of ``subprocess.Popen``.
-    """
+    """A new interpreter: unlike a fork, it cannot be hung by the threads and locks of this process. In *environment* a
+    value of None removes the variable; *others* are arguments of ``subprocess.Popen``."""
 
     def __init__(
         self, command: Sequence[str], *, environment: Mapping[str, str | None] | None = None, **others: Any

@@ -29,10 +29,7 @@ class Endpoint:
 
 
 class MessageSocket:
-    """One end of a connection.
-
-    ``send`` blocks until the kernel has the message. ``drain`` never blocks, ``receive`` waits.
-    """
+    """One end of a connection. ``send`` waits until the kernel has the message, ``receive`` until there is one."""
 
     def __init__(self, connection: socket.socket) -> None:
         self._socket = connection

@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from pytest_rlstability.osinfo.linux import descriptor_target, links_of, lock_holders, pids, watched_by
 from pytest_rlstability.osinfo.portable import connections_of
 from pytest_rlstability.osinfo.processes import process_name
-from pytest_rlstability.osinfo.threads import ThreadState, TreeState, look_at_process
+from pytest_rlstability.osinfo.threads import STOPPED, ThreadState, TreeState, look_at_process
 
 _MULTIPLEXERS = ("poll", "ppoll", "select", "pselect6", "epoll_wait", "epoll_pwait", "epoll_pwait2")
 _FILE_LOCKS = ("flock", "fcntl")
@@ -21,13 +21,13 @@ _DOING = {
     **dict.fromkeys(("nanosleep", "clock_nanosleep"), "sleeps"),
     **dict.fromkeys(("open", "openat"), "is blocked opening a FIFO: no process has opened its other end"),
 }
-_STOPPED = "is stopped by a signal"
+_IS_STOPPED = "is stopped by a signal"
 _MOST_HOLDERS = 3
 
 
 def describe_wait(thread: ThreadState, tree: Iterable[int]) -> str:
     """``in read on pipe:[88], at whose other end is pid 7 (python env.py), which sleeps``"""
-    if thread.state in ("T", "t"):
+    if thread.state in STOPPED:
         return "stopped by a signal"
     if thread.call in _MULTIPLEXERS:
         return f"{_doing(thread)}{_watched(thread, tree)}"
@@ -68,8 +68,8 @@ def _is_connected_outside(pid: int, descriptor: int) -> bool:
 
 def _doing(thread: ThreadState) -> str:
     """What a thread does, without a look at the other end."""
-    if thread.state in ("T", "t"):
-        return _STOPPED
+    if thread.state in STOPPED:
+        return _IS_STOPPED
     if thread.call in _DOING:
         return _DOING[thread.call]
     if thread.call.startswith("futex") or thread.call in _MULTIPLEXERS:
@@ -100,13 +100,12 @@ def _other_end(pid: int, descriptor: int, target: str, tree: Iterable[int]) -> s
 
 
 def _lock_holder(pid: int, descriptor: int, tree: Iterable[int]) -> str:
-    test = next(iter(tree), None)
-    words = [f"{process_name(holder, test)}, which {_what(holder)}" for holder in lock_holders(pid, descriptor)]
-    return f", held by {' and '.join(words[:_MOST_HOLDERS])}" if words else ""
+    holders = lock_holders(pid, descriptor)
+    return f", held by {_described(holders, next(iter(tree), None))}" if holders else ""
 
 
 def _holders(pid: int, target: str, tree: Iterable[int]) -> str:
-    """Who holds the other end: processes of the test, stopped ones first; else any other process."""
+    """Who holds the other end: processes of the test, else any other process."""
     members = list(tree)
     holders = [other for other in members if other != pid and target in links_of(other)]
     if not holders and target in links_of(pid):
@@ -114,14 +113,17 @@ def _holders(pid: int, target: str, tree: Iterable[int]) -> str:
     holders = holders or [other for other in pids() if other != pid and target in links_of(other)][:1]
     if not holders:
         return ", whose other end no process holds"
-    words = [f"{process_name(other, members[0])}, which {_what(other)}" for other in holders]
-    words.sort(key=lambda text: not text.endswith(_STOPPED))
-    return f", at whose other end is {' and '.join(words[:_MOST_HOLDERS])}"
+    return f", at whose other end is {_described(holders, members[0])}"
 
 
-def _what(pid: int) -> str:
-    states = look_at_process(pid)
-    return _doing(states[0]) if states else "has ended"
+def _described(pids: Iterable[int], test: int | None) -> str:
+    """Who some processes are and what they do, stopped ones first."""
+    words = []
+    for pid in pids:
+        states = look_at_process(pid)
+        words.append(f"{process_name(pid, test)}, which {_doing(states[0]) if states else 'has ended'}")
+    words.sort(key=lambda text: not text.endswith(_IS_STOPPED))
+    return " and ".join(words[:_MOST_HOLDERS])
 
 
 def unix_peer(inode: int) -> int | None:
@@ -168,9 +170,7 @@ def _owner_of(pid: int, port: int) -> str:
     except psutil.Error:
         return ""
     owners = {one.pid for one in connections if one.laddr and one.laddr.port == port and one.pid}
-    if not owners:
-        return ""
-    owner = next((other for other in owners if other != pid), pid)
-    if owner == pid:
+    if owners == {pid}:
         return ", served by this process itself"
-    return f", served by {process_name(owner, None)}, which {_what(owner)}"
+    others = sorted(owners - {pid})[:1]
+    return f", served by {_described(others, None)}" if others else ""

@@ -82,10 +82,8 @@ def end_tree(pid: int, *, grace: float = 0.0, variable: str = "") -> None:
 def end_children(
     find: Callable[[], Iterable[int]], *, grace: float, spare: Callable[[int], bool] = lambda pid: False
 ) -> None:
-    """End and reap the children of this process that *find* finds, until it finds none.
-
-    They get SIGTERM, and SIGKILL after *grace* seconds. Those that *spare* picks end by themselves and get no SIGTERM.
-    """
+    """End and reap the children of this process that *find* finds, until it finds none. They get SIGTERM, and SIGKILL
+    after *grace* seconds. Those that *spare* picks end by themselves and get no SIGTERM."""
     _end(lambda: [pid for pid in find() if not _reap(pid)], grace, spare)
 
 

@@ -41,6 +41,8 @@ _TIMEOUT_AT = {"select": 4, "pselect6": 4, "ppoll": 2, "rt_sigtimedwait": 2, "ep
 """Which argument points to the timeout; 0 means none."""
 _FUTEX_WAITS = (0, 6, 9, 13)
 _FUTEX_PRIVATE = 128
+STOPPED = ("T", "t")
+"""States of a thread that a signal or a debugger has stopped."""
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ from pytest_rlstability.osinfo.fatal_signals import ask_for_stacks, worker_fault
 from pytest_rlstability.osinfo.linux import mappings
 from pytest_rlstability.osinfo.native_stacks import find_tool, native_stack
 from pytest_rlstability.osinfo.processes import command_of, is_helper, process_name
-from pytest_rlstability.osinfo.threads import TreeState
+from pytest_rlstability.osinfo.threads import STOPPED, TreeState
 
 _MOST_WORKERS = 8
 
@@ -22,7 +22,7 @@ def worker_stacks(own: int, tree: TreeState, directory: Path, native: str) -> st
     workers = [pid for pid in tree.pids if pid != own and not is_helper(pid)]
     blocks = []
     for pid in workers[:_MOST_WORKERS]:
-        stopped = all(thread.state in ("T", "t") for thread in tree.of(pid))
+        stopped = all(thread.state in STOPPED for thread in tree.of(pid))
         text = "" if stopped else _written_stacks(pid, directory)
         if not text and native != "off" and _is_python(pid) and find_tool("pystack") is not None:
             text = native_stack(pid, native)
