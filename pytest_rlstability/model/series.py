@@ -226,11 +226,7 @@ def _extremes(values: Sequence[float]) -> tuple[float, float]:
 
 
 def sparkline(values: Sequence[float], width: int = 16) -> str:
-    """A chart of *values* in a few characters.
-
-    >>> sparkline([0, 1, 2, 3], width=4)
-    '▁▃▆█'
-    """
+    """A chart of *values* in a few characters: ``▁▃▆█``."""
     if not values:
         return ""
     width = min(width, len(values))

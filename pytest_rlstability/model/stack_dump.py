@@ -109,13 +109,7 @@ class StackDump:
 
 
 def parse_dump(text: str, names: Mapping[int, str] | None = None) -> StackDump:
-    """Read faulthandler's text; *names* maps thread idents to names.
-
-    >>> dump = parse_dump('Fatal Python error: Aborted\\n\\nCurrent thread 0x1f (most recent call first):\\n'
-    ...                   '  File "/game/env.py", line 40 in step\\n', {31: "MainThread"})
-    >>> dump.signal, dump.crashed.name, dump.crashed.frames[0].function
-    ('SIGABRT', 'MainThread', 'step')
-    """
+    """Read faulthandler's text; *names* maps thread idents to names."""
     fatal = _FATAL.search(text)
     extensions = _EXTENSIONS.search(text)
     return StackDump(

@@ -24,20 +24,12 @@ KEPT_BYTES = 256 * 1024
 
 
 def parse_duration(value: str | float) -> float:
-    """Seconds in *value*: a number of seconds, or text such as ``250ms``, ``30 s``, ``10min``, ``8h``.
-
-    >>> parse_duration("250ms"), parse_duration("10 min"), parse_duration(3)
-    (0.25, 600.0, 3.0)
-    """
+    """Seconds in *value*: a number of seconds, or text such as ``250ms``, ``30 s``, ``10min``, ``8h``."""
     return _quantity(value, (int, float), _SECONDS, DURATION_FORM)
 
 
 def parse_size(value: str | int) -> int:
-    """Bytes in *value*: a whole number, or text such as ``512``, ``1KiB``, ``2 MB``.
-
-    >>> parse_size("1 KiB"), parse_size("2MB"), parse_size(512)
-    (1024, 2000000, 512)
-    """
+    """Bytes in *value*: a whole number, or text such as ``512``, ``1KiB``, ``2 MB``."""
     return int(_quantity(value, (int,), _BYTES, SIZE_FORM))
 
 

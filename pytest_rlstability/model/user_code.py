@@ -40,15 +40,8 @@ _WINDOWS_STANDARD_LIBRARY = re.compile(
 
 @lru_cache(maxsize=4096)
 def origin(path: str) -> Origin:
-    """Whose code the file at *path* is. It is the user's unless it is known to be something else.
-
-    An editable install is the user's. *path* may be a Windows path or come from another interpreter.
-
-    >>> origin("/game/env.py"), origin("/venv/lib/python3.12/site-packages/torch/__init__.py")
-    (<Origin.USER: 'user'>, <Origin.LIBRARY: 'library'>)
-    >>> origin(r"C:\\Python312\\Lib\\threading.py")
-    <Origin.STANDARD_LIBRARY: 'standard library'>
-    """
+    """Whose code the file at *path* is, which may come from another machine. It is the user's unless it is known to be
+    something else, and so is an editable install."""
     if path.startswith("<"):
         return Origin.STANDARD_LIBRARY if path.startswith("<frozen ") else Origin.GENERATED
     if package_path(path):
@@ -61,11 +54,7 @@ def origin(path: str) -> Origin:
 
 @lru_cache(maxsize=4096)
 def package_path(path: str) -> str:
-    """The path inside this package, with ``/``; empty for a file that is not ours.
-
-    >>> package_path(__file__)
-    'model/user_code.py'
-    """
+    """The path inside this package, ``model/user_code.py``; empty for a file that is not ours."""
     for form in _forms(path):
         for root in _OUR_ROOTS:
             if form.startswith(root):

@@ -1,7 +1,6 @@
-"""Reads /proc and the files of control groups. No other module of the package does.
+"""Reads /proc and the files of control groups, which no other room does. Other systems have what is in ``portable``.
 
 For a process that has ended or belongs to another user, answers are empty: ``None``, ``[]``, ``b""`` or ``"?"``.
-``portable`` has what other systems offer.
 """
 
 from __future__ import annotations
