@@ -6,9 +6,8 @@ import gc
 from collections.abc import Generator, Sequence
 from dataclasses import dataclass, field
 
-from pytest_rlstability.leaks.bounds import Kept, is_loud
 from pytest_rlstability.leaks.check import LeakCheck, Watched
-from pytest_rlstability.leaks.growers import Grower
+from pytest_rlstability.leaks.growers import Grower, Kept, is_loud
 from pytest_rlstability.leaks.lines import Line, LineMeter, show_line
 from pytest_rlstability.leaks.native import native_stack
 from pytest_rlstability.leaks.survivors import Window, laps_for, new_objects, watch_window
@@ -135,7 +134,7 @@ def _explain_bounded(check: LeakCheck, window: Window, finding: Finding) -> Gene
     if not window.lines and items * BLOCKS_OF_AN_ITEM < blocks:
         return False
     where = window.path_of(bounded.containers[0]) or f"a {bounded.containers[0].kind}"
-    lines = bounded.lines_beside(window.lines, window.laps)
+    lines = [kept for kept in window.lines if not bounded.explains(kept, window.laps)]
     growers = bounded.growers_beside(window.grown)
     if not growers and not any(is_loud(kept, window.laps) for kept in lines):
         if sum(size for _, size, _ in lines) > 0.5 * sum(size for _, size, _ in window.lines):

@@ -8,8 +8,7 @@ import time
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from pytest_rlstability.leaks.harness import Keepings
-from pytest_rlstability.leaks.known_leaks import KnownLeak
+from pytest_rlstability.leaks.known_leaks import Keepings, KnownLeak
 from pytest_rlstability.leaks.settings import LeakSettings
 from pytest_rlstability.leaks.signals.protocol import Signal
 from pytest_rlstability.model.series import CAPACITY, Series

@@ -1,14 +1,17 @@
-"""The containers that grow from window to window: lists, dicts, sets, deques and caches."""
+"""The containers that grow from window to window, and what those with a limit explain: their items, by line."""
 
 from __future__ import annotations
 
 import gc
 import sys
-from collections import deque
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections import defaultdict, deque
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from itertools import islice
 from typing import Any
 
+from pytest_rlstability.compat.cpython import traceback_of
+from pytest_rlstability.leaks.lines import Line, users_line
 from pytest_rlstability.leaks.paths import LRU_CACHE
 from pytest_rlstability.model.user_code import Origin, origin, outwards
 
@@ -18,7 +21,19 @@ _UNTRACKED = (dict, bytearray)
 them, or as local variables."""
 _BASES = (*_CONTAINERS, bytearray)
 _CHUNK = 2000
-
+SAMPLED = 64
+DEEPEST = 256
+"""How many objects are looked at for one item."""
+SHARE = 0.02
+"""The share of a line's memory that must be found in the items. Much of an object cannot be seen from outside."""
+LOUD = (16.0, 0.3)
+"""A line counts from so many bytes or blocks per lap."""
+DEQUE_BLOCK, DEQUE_BYTES = 512, 9.0
+"""A deque takes a block larger than the first for 64 items at a time, which is the second for each item."""
+FEWEST_GROWN, SLOWEST = 8, 0.02
+"""A container counts from so many items, and so many per lap."""
+Kept = tuple[Line, int, int]
+"""A line, and how many bytes and blocks that it allocated have stayed."""
 Census = dict[int, int]
 
 
@@ -99,3 +114,74 @@ def growers(before: Census, between: Census, after: Census, laps: int) -> list[G
     found = {id(thing): thing for thing in _containers() if id(thing) in grown}
     result = [Grower(thing, after[identity], grown[identity], laps) for identity, thing in found.items()]
     return sorted(result, key=lambda grower: -grower.grown)
+
+
+@dataclass
+class Bounded:
+    """The containers that have a limit, and what their items consist of: bytes and blocks per lap, by line."""
+
+    containers: list[Grower] = field(default_factory=list)
+    sizes: defaultdict[Line, float] = field(default_factory=lambda: defaultdict(float))
+    counts: defaultdict[Line, float] = field(default_factory=lambda: defaultdict(float))
+    reached: set[int] = field(default_factory=set)
+
+    def explains(self, kept: Kept, laps: int) -> bool:
+        """Whether the items explain the memory of this line."""
+        line, size, count = kept
+        own = DEQUE_BYTES * sum(grower.per_lap for grower in self.containers)
+        if size / laps <= own and size / count > DEQUE_BLOCK:
+            return True
+        found = self.sizes.get(line, 0.0) / size, self.counts.get(line, 0.0) / count
+        return max(found) * laps >= SHARE
+
+    def growers_beside(self, growers: Sequence[Grower]) -> list[Grower]:
+        """Those of *growers* that have no limit and are not part of an item."""
+        others = [grower for grower in growers if grower.grown >= FEWEST_GROWN and grower.per_lap >= SLOWEST]
+        return [one for one in others if one not in self.containers and id(one.container) not in self.reached]
+
+
+def is_loud(kept: Kept, laps: int) -> bool:
+    _, size, count = kept
+    return size >= LOUD[0] * laps or count >= LOUD[1] * laps
+
+
+def bounded_by(growers: Sequence[Grower], *, traced: bool) -> Bounded:
+    """Those of *growers* that have a limit, also one they have just reached. If tracemalloc has *traced* their items,
+    also what these consist of."""
+    found = Bounded([grower for grower in growers if grower.room() is not None])
+    for grower in found.containers if traced else ():
+        made = [parts for item in _some_items(grower) if (parts := _parts_of(item, found.reached))]
+        sampled = min(len(made), SAMPLED)
+        for line, size in (part for parts in made for part in parts):
+            found.sizes[line] += size * grower.per_lap / sampled
+            found.counts[line] += grower.per_lap / sampled
+    return found
+
+
+def _some_items(grower: Grower) -> list[object]:
+    container: Any = grower.container
+    if isinstance(container, deque):
+        return [*islice(reversed(container), SAMPLED), *islice(container, min(SAMPLED, len(container) // 2))]
+    # a cache refers to each key and its result, the newest last, and then to its own parts
+    return [*gc.get_referents(grower.lru_cache())[-3 * SAMPLED :], *islice(reversed(container.values()), SAMPLED)]
+
+
+def _parts_of(item: object, reached: set[int]) -> list[tuple[Line, int]]:
+    """(line, bytes) of every traced object that *item* consists of and that was not *reached* before."""
+    made: list[tuple[Line, int]] = []
+    waiting = [item]
+    for _ in range(DEEPEST):
+        if not waiting:
+            break
+        thing = waiting.pop()
+        traceback = traceback_of(thing)
+        if id(thing) in reached or traceback is None:
+            continue
+        reached.add(id(thing))
+        if line := users_line(traceback):
+            made.append((line, sys.getsizeof(thing, 0)))
+        waiting += gc.get_referents(thing)
+        base = getattr(thing, "base", None) if type(thing).__name__ == "ndarray" else None
+        if base is not None:
+            waiting.append(base)
+    return made

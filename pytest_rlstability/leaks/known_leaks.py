@@ -1,17 +1,50 @@
-"""Memory that libraries are known to keep, subtracted from what a leak check measures.
-
-Without this, every healthy test of PPO would fail for growth that its author cannot change.
-"""
+"""What pytest and libraries are known to keep: growth that a test does not cause, and its author cannot change."""
 
 from __future__ import annotations
 
 import gc
+import logging
 import sys
 from typing import Any
 
-import pytest
+from pytest_rlstability.compat.cpython import recorded_warnings
+from pytest_rlstability.compat.pytest import captured_bytes
 
-from pytest_rlstability.leaks.harness import CHUNK_OVERHEAD, LARGEST_BLOCK
+KEPT = 500
+LARGEST_BLOCK = 512
+"""Python takes larger blocks from malloc."""
+CHUNK_OVERHEAD = 16
+"""Bytes that malloc adds to a block."""
+
+
+class Keepings:
+    """Log records, warnings and output that pytest keeps for its report. ``trim()`` drops all but a bounded part.
+
+    What ``capsys`` collects stays, because the test may read it. ``heap_bytes`` is its size.
+    """
+
+    def __init__(self) -> None:
+        self._handlers: list[Any] = [
+            handler
+            for handler in logging.getLogger().handlers
+            if isinstance(getattr(handler, "records", None), list) and hasattr(handler, "stream")
+        ]
+        self._warnings = recorded_warnings() or []
+
+    def trim(self) -> None:
+        del self._warnings[KEPT:]
+        for handler in self._handlers:
+            if len(handler.records) > KEPT:
+                del handler.records[:-KEPT]
+                text = handler.stream.getvalue()[-KEPT * 200 :]
+                handler.stream.seek(0)
+                handler.stream.truncate()
+                handler.stream.write(text)
+
+    def heap_bytes(self) -> float:
+        """malloc bytes of the output that pytest keeps in memory."""
+        buffers = {id(buffer): buffer for buffer in map(captured_bytes, (sys.stdout, sys.stderr)) if buffer is not None}
+        return float(sum(size for size in map(sys.getsizeof, buffers.values()) if size > LARGEST_BLOCK))
 
 
 class KnownLeak:
@@ -76,9 +109,3 @@ def shipped_known_leaks() -> list[KnownLeak]:
         return []
     monitors = [thing for thing in gc.get_objects() if issubclass(type(thing), monitor_class)]
     return [MonitorEpisodes(monitors)] if monitors else []
-
-
-def open_known_leaks(config: pytest.Config) -> list[KnownLeak]:
-    """The known leaks from all plugins of the run."""
-    added: list[list[KnownLeak]] = config.hook.pytest_rlstability_known_leaks()
-    return [known for leaks in added for known in leaks]

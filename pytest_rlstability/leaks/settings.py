@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from functools import partial
 
 import pytest
 
 from pytest_rlstability.config.markers import NoLeak, read_marker
 from pytest_rlstability.config.options import settings_of
 from pytest_rlstability.config.soak import soak_of
-from pytest_rlstability.leaks.known_leaks import KnownLeak, open_known_leaks, shipped_known_leaks
+from pytest_rlstability.leaks.known_leaks import KnownLeak, shipped_known_leaks
 from pytest_rlstability.leaks.signals.registry import Signals, shipped_signals, signals_of
 
 LAPS_WHEN_OFF = 3
@@ -75,7 +74,7 @@ def leak_settings(config: pytest.Config, item: pytest.Item) -> LeakSettings:
         limit=asked.limit,
         signals=None if asked.signals is None else catalog.expand(asked.signals),
         catalog=catalog,
-        open_known_leaks=partial(open_known_leaks, config),
+        open_known_leaks=lambda: [known for added in config.hook.pytest_rlstability_known_leaks() for known in added],
         warmup=asked.warmup,
         laps=asked.laps,
         budget=run.leak_budget,

@@ -6,7 +6,7 @@ import os
 import re
 
 from pytest_rlstability.model.units import KEPT_BYTES
-from pytest_rlstability.osinfo.descriptors import own_target
+from pytest_rlstability.osinfo.linux import descriptor_target
 
 MOST_BYTES = 16 * KEPT_BYTES
 _OURS = re.compile(r".*/rlstability-[^/]*/\d+\.(out|err)")
@@ -20,7 +20,7 @@ class CapturedOutput:
     """
 
     def __init__(self, descriptors: tuple[int, ...] = (1, 2)) -> None:
-        self._left_out = {one: 0 for one in descriptors if _OURS.fullmatch(own_target(one))}
+        self._left_out = {one: 0 for one in descriptors if _OURS.fullmatch(descriptor_target("self", one))}
 
     def trim(self) -> None:
         for descriptor in self._left_out:

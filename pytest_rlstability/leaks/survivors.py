@@ -9,13 +9,12 @@ from collections import Counter
 from collections.abc import Generator, Sequence
 from dataclasses import dataclass, field
 from types import CodeType, FrameType, TracebackType
+from typing import Any
 
 from pytest_rlstability.compat.cpython import traceback_of
-from pytest_rlstability.leaks import growers as containers
-from pytest_rlstability.leaks.bounds import Bounded, Kept, bounded_by, limited
 from pytest_rlstability.leaks.check import LeakCheck
-from pytest_rlstability.leaks.growers import Grower
-from pytest_rlstability.leaks.harness import CHUNK_OVERHEAD, LARGEST_BLOCK
+from pytest_rlstability.leaks.growers import Bounded, Grower, Kept, bounded_by, census, growers, grown_since
+from pytest_rlstability.leaks.known_leaks import CHUNK_OVERHEAD, LARGEST_BLOCK
 from pytest_rlstability.leaks.lines import Line, users_line
 from pytest_rlstability.leaks.paths import is_referred_to, path_to
 
@@ -111,7 +110,7 @@ def watch_window(check: LeakCheck, laps: int) -> Generator[int, None, Window]:
         if 2 * FEWEST_TRACED * traced_lap > max(check.seconds_left, 2.0):
             gc.unfreeze()
             # there is no time to trace, so only the containers are known
-            return Window(1, [], Counter(), [], grown, [], traced=False, bounded=limited(grown[:16]))
+            return Window(1, [], Counter(), [], grown, [], traced=False, bounded=bounded_by(grown[:16], traced=False))
         laps = int(max(FEWEST_TRACED, min(laps, check.seconds_left / 4 / traced_lap)))
         tracemalloc.clear_traces()
         yield laps
@@ -122,9 +121,8 @@ def watch_window(check: LeakCheck, laps: int) -> Generator[int, None, Window]:
         both, both_heap = kept_by_line()
         lines = kept_in_both(first, both)
         types, survivors = new_objects()
-        top = lines[0][0] if lines else None
-        holding = [grower for grower in grown[:8] if _holds(grower, top)]
-        bounded = bounded_by(grown[:16])
+        holding = [grower for grower in grown[:8] if lines and _holds(grower, lines[0][0])]
+        bounded = bounded_by(grown[:16], traced=True)
     finally:
         if not already_tracing:
             tracemalloc.stop()
@@ -136,13 +134,13 @@ def _watch_containers(laps: int) -> Generator[int, None, list[Grower]]:
     """The containers that grow. This comes before tracing: under tracemalloc a census takes a minute."""
     gc.unfreeze()
     gc.collect()
-    before = containers.census()
+    before = census()
     yield laps
     gc.collect()
-    between = containers.grown_since(before)
+    between = grown_since(before)
     yield laps
     gc.collect()
-    grown = containers.growers(before, between, containers.grown_since(before), 2 * laps)
+    grown = growers(before, between, grown_since(before), 2 * laps)
     return [grower for grower in grown if grower.grown >= 2]
 
 
@@ -161,8 +159,7 @@ def kept_by_line() -> tuple[dict[Line, tuple[int, int]], int]:
     kept: dict[Line, tuple[int, int]] = {}
     snapshot = tracemalloc.take_snapshot()
     for statistic in snapshot.statistics("traceback"):
-        line = users_line(statistic.traceback)
-        if line is not None:
+        if line := users_line(statistic.traceback):
             size, count = kept.get(line, (0, 0))
             kept[line] = (size + statistic.size, count + statistic.count)
     heap = sum(trace.size + CHUNK_OVERHEAD for trace in snapshot.traces if trace.size > LARGEST_BLOCK)
@@ -176,30 +173,24 @@ def is_own(thing: object) -> bool:
     return str(type(thing).__module__).startswith(_OWN_MODULES)
 
 
-def _newest(container: object) -> object:
-    try:
-        if isinstance(container, dict):
-            return container[next(reversed(container))]
-        return next(iter(container), None) if isinstance(container, set) else container[-1]  # type: ignore[index]
-    except Exception:  # a subclass may raise anything
-        return None
-
-
-def _holds(grower: Grower, line: Line | None) -> bool:
+def _holds(grower: Grower, line: Line) -> bool:
     """Whether its newest item, or something near it, was made by *line*."""
     newest = _newest(grower.container)
-    if newest is None or line is None:
+    if newest is None:
         return False
     cache = grower.lru_cache()
     if cache is not None:  # its links cannot be followed, but its function made what it keeps
-        return line in _lines_of(cache.__wrapped__)
+        code: CodeType | None = getattr(cache.__wrapped__, "__code__", None)
+        return code is not None and line in ((code.co_filename, number) for _, _, number in code.co_lines())
     nearby = [newest, *gc.get_referents(newest)]
     nearby += gc.get_referents(*nearby[1:9])
     return any(users_line(traceback_of(thing)) == line for thing in nearby[:64])
 
 
-def _lines_of(function: object) -> set[Line]:
-    code: CodeType | None = getattr(function, "__code__", None)
-    if code is None:
-        return set()
-    return {(code.co_filename, number) for _, _, number in code.co_lines() if number is not None}
+def _newest(container: Any) -> object:
+    try:
+        if isinstance(container, dict):
+            return container[next(reversed(container))]
+        return next(iter(container), None) if isinstance(container, set) else container[-1]
+    except Exception:  # a subclass may raise anything
+        return None

@@ -10,8 +10,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from pytest_rlstability.leaks.bounds import Bounded, Kept, bounded_by, is_loud
-from pytest_rlstability.leaks.growers import Grower
+from pytest_rlstability.leaks.growers import Bounded, Grower, Kept, bounded_by, is_loud
 from pytest_rlstability.leaks.lines import show_line
 from pytest_rlstability.leaks.survivors import kept_by_line, kept_in_both
 
@@ -40,9 +39,9 @@ def beside(lap: Callable[[int], object], *grown: object) -> tuple[Bounded, list[
         lap(5000 + number)
     lines = [kept for kept in kept_in_both(first, kept_by_line()[0]) if kept[0][0] == __file__]
     found = [Grower(container, len(container), 2 * LAPS, 2 * LAPS) for container in grown]  # type: ignore[arg-type]
-    bounded = bounded_by(found)
+    bounded = bounded_by(found, traced=True)
     rest = [grower.container for grower in bounded.growers_beside(found)]
-    return bounded, [kept for kept in bounded.lines_beside(lines, LAPS) if is_loud(kept, LAPS)], rest
+    return bounded, [kept for kept in lines if not bounded.explains(kept, LAPS) and is_loud(kept, LAPS)], rest
 
 
 def test_what_a_deque_keeps_is_explained_down_to_its_parts() -> None:

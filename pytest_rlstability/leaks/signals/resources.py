@@ -11,8 +11,8 @@ import traceback
 from pytest_rlstability.compat.cpython import thread_target
 from pytest_rlstability.leaks.signals.protocol import Signal
 from pytest_rlstability.osinfo import require_directory
-from pytest_rlstability.osinfo.descriptors import own_descriptors, own_target
-from pytest_rlstability.osinfo.linux import GONE, own_threads
+from pytest_rlstability.osinfo.descriptors import own_descriptors
+from pytest_rlstability.osinfo.linux import GONE, descriptor_target, own_threads
 from pytest_rlstability.osinfo.shared_memory import DIRECTORY
 
 
@@ -40,7 +40,7 @@ class Descriptors(Signal):
 
     def inventory(self) -> dict[str, str]:
         # the descriptor that listed the directory is closed by now
-        links = ((name, own_target(name)) for name in own_descriptors())
+        links = ((name, descriptor_target("self", name)) for name in own_descriptors())
         return {f"{name} {to}": f"descriptor {name} -> {to}" for name, to in links if to != GONE}
 
 
