@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 import os
 import threading
 import time
@@ -10,9 +11,10 @@ from collections import deque
 from collections.abc import Callable
 from typing import IO, Any
 
+from pytest_rlstability.kits.pyboy.channel import Step
 from pytest_rlstability.kits.pyboy.errors import EmulatorCrashed, EmulatorDiedError, EmulatorStalled, LastSeen
 from pytest_rlstability.kits.pyboy.launch import EmulatorProcess, plain_options
-from pytest_rlstability.kits.pyboy.remote import RemoteMemory, RemoteScreen, walk
+from pytest_rlstability.kits.pyboy.remote import RemoteObject, RemoteScreen, walk
 from pytest_rlstability.model.units import format_duration, parse_duration
 
 STALL_AFTER = "30s"
@@ -20,6 +22,7 @@ _START_LIMIT = 120.0
 _LOOK_EVERY = 0.5
 _DEATH_LIMIT = 10.0
 _REMEMBERED_INPUTS = 12
+_INPUTS = ("button", "button_press", "button_release", "send_input")
 
 
 class RemoteTracebackError(Exception):
@@ -61,7 +64,7 @@ class ForkedPyBoy:
         plain = plain_options(options)
         self._process = EmulatorProcess(gamerom, cgb=bool(options.get("cgb")))
         self.pid = self._process.pid
-        self.memory = RemoteMemory(self)
+        self.memory = RemoteObject(self, ((getattr, ("memory",), {}),), "the memory of a forked PyBoy")
         self.screen = RemoteScreen(self, self._process.block.pixels())
         try:
             self._process.channel.send((str(self._process.rom), plain))
@@ -102,7 +105,7 @@ class ForkedPyBoy:
         self._check_owner()
         if self.death is not None:
             raise self.death
-        if not self.stopped and self._process.returncode() is not None:
+        if not self.stopped and self._process.poll() is not None:
             with self.lock:
                 raise self._crashed()
 
@@ -110,8 +113,8 @@ class ForkedPyBoy:
         while True:
             self._wait(limit, expected)
             try:
-                message = self._process.channel.receive()
-            except EOFError:
+                message = self._process.channel.recv()
+            except (EOFError, OSError):
                 raise self._crashed() from None
             match message:
                 case "value", value:
@@ -152,8 +155,8 @@ class ForkedPyBoy:
 
     def _crashed(self) -> EmulatorDiedError:
         if self.death is None:
-            returncode = self._process.wait(_DEATH_LIMIT)
-            self.death = EmulatorCrashed(self._last_seen(), returncode)
+            self._process.ended_within(_DEATH_LIMIT)
+            self.death = EmulatorCrashed(self._last_seen(), self._process.returncode)
             self._release()
         return self.death
 
@@ -176,7 +179,7 @@ class ForkedPyBoy:
         """Kill what still runs; return how the emulator died, if it died by itself. For the fixture."""
         if os.getpid() != self._owner:
             return None
-        if self.death is None and not self.stopped and self._process.returncode() is not None:
+        if self.death is None and not self.stopped and self._process.poll() is not None:
             self._crashed()
         self._release()
         return self.death
@@ -198,22 +201,6 @@ class ForkedPyBoy:
     def tick(self, count: int = 1, render: bool = True, sound: bool = True) -> bool:
         self.uncopied = self.uncopied or self.screen.uncopied()
         return bool(self.ask("tick", count, render, sound))
-
-    def button(self, input: str, delay: int = 1) -> None:
-        self._input("button", input, delay)
-
-    def button_press(self, input: str) -> None:
-        self._input("button_press", input)
-
-    def button_release(self, input: str) -> None:
-        self._input("button_release", input)
-
-    def send_input(self, event: int, delay: int = 0) -> None:
-        self._input("send_input", int(event), delay)
-
-    def _input(self, method: str, *arguments: Any) -> None:
-        self._inputs.append(f"frame {self.frame}: {_as_code(method, arguments)}")
-        walk(self, (("attribute", method), ("call", arguments, {})))
 
     def save_state(self, file_like_object: IO[bytes]) -> int:
         file_like_object.write(self.ask("save"))
@@ -241,9 +228,9 @@ class ForkedPyBoy:
             for name, content in self.ask("stop", save, tuple(wanted)).items():
                 wanted[name].write(content)
             self._doing = ("exit after stop", ())
-            if self._process.wait(self._stall_after) is None:
+            if not self._process.ended_within(self._stall_after):
                 raise self._stalled(self._stall_after)
-            if self._process.returncode() != 0:
+            if self._process.returncode != 0:
                 raise self._crashed()
             self.stopped = True
             self._release()
@@ -252,10 +239,13 @@ class ForkedPyBoy:
         if name.startswith("_") or name not in self._names:
             raise AttributeError(f"PyBoy has no public attribute {name!r}")
         if name not in self._methods:
-            return walk(self, (("attribute", name),))
+            return walk(self, ((getattr, (name,), {}),))
 
         def forwarded(*arguments: Any, **keywords: Any) -> Any:
-            return walk(self, (("attribute", name), ("call", arguments, keywords)))
+            steps: tuple[Step, ...] = ((getattr, (name,), {}), (operator.call, arguments, keywords))
+            if name in _INPUTS:
+                self._inputs.append(f"frame {self.frame}: {_as_code('do', (steps,))}")
+            return walk(self, steps)
 
         return forwarded
 
@@ -278,14 +268,10 @@ def _as_code(operation: str, details: tuple[Any, ...]) -> str:
     return f"{operation}({', '.join(map(repr, details))})"
 
 
-def _step_as_code(kind: str, *details: Any) -> str:
-    match kind:
-        case "attribute" | "set":
-            return f".{details[0]}"
-        case "call":
-            arguments = [*map(repr, details[0]), *(f"{name}={value!r}" for name, value in details[1].items())]
-            return f"({', '.join(arguments)})"
-        case "item" | "set item":
-            return f"[{details[0]!r}]"
-        case _:
-            return f".{kind}"
+def _step_as_code(function: Callable[..., Any], arguments: tuple[Any, ...], keywords: dict[str, Any]) -> str:
+    if function is operator.call:
+        shown = [*map(repr, arguments), *(f"{name}={value!r}" for name, value in keywords.items())]
+        return f"({', '.join(shown)})"
+    if function in (operator.getitem, operator.setitem):
+        return f"[{arguments[0]!r}]"
+    return f".{arguments[0] if arguments else function.__name__}"

@@ -16,11 +16,11 @@ import pytest
 from pytest_rlstability.child.locks.patch import install, uninstall
 from pytest_rlstability.kits.pyboy.accesses import Access, AccessLog
 from pytest_rlstability.kits.pyboy.launch import place_rom
-from pytest_rlstability.kits.pyboy.listeners import JpegSaves, LostExceptions
+from pytest_rlstability.kits.pyboy.listeners import UnnoticedErrors
 from pytest_rlstability.kits.pyboy.locks import held_locks
 from pytest_rlstability.kits.pyboy.ordering import Order
-from pytest_rlstability.kits.pyboy.views import LiveViews, describe_shared
-from pytest_rlstability.model.user_code import Site, here, users_frame
+from pytest_rlstability.kits.pyboy.views import ViewedScreen
+from pytest_rlstability.model.user_code import Site, here
 
 READING_METHODS = (
     "game_area", "game_area_collision", "get_sprite", "get_sprite_by_tile_identifier", "get_tile", "save_state",
@@ -29,6 +29,7 @@ READING_METHODS = (
 READING_PARTS = ("screen", "sound", "sgb", "rumble", "tilemap_background", "tilemap_window")
 """Parts whose methods only read; calling a method of any other part counts as a change."""
 
+_PLAIN = (type(None), bool, int, float, str, bytes, tuple, list, dict)
 _NAME = "pyboy_guard"
 _PREFIX = f"{_NAME}: "
 _MISUSE = "misuse"
@@ -45,9 +46,7 @@ class PyBoyMisuseError(pytest.fail.Exception, RuntimeError):  # type: ignore[nam
 
 
 class GuardedPyBoy:
-    """A PyBoy with its own API, each use of which is judged first. ``boy.hand_over()`` says that this thread is done
-    with it for now, where threads synchronize by means that the guard cannot see (a plain flag).
-    """
+    """A PyBoy with its own API, each use of which is judged first."""
 
     def __init__(self, emulator: Any, guard: GuardFactory) -> None:
         self._emulator = emulator
@@ -56,9 +55,8 @@ class GuardedPyBoy:
         self._mutex = _thread.RLock()
         self._running: dict[int, Access] = {}
         self._stopped_at: Site | None = None
-        self._views = LiveViews()
         self.memory = GuardedPart(self, emulator.memory, "memory")
-        self.screen = GuardedScreen(self, emulator.screen, self._views)
+        self.screen = GuardedScreen(self, emulator.screen)
 
     # Judging
 
@@ -72,41 +70,38 @@ class GuardedPyBoy:
             del self._running[access.key]
 
     def _judge(self, operation: str, *, changes: bool) -> Access:
-        access = self._access(operation, changes=changes)
-        with self._mutex:
-            if self._stopped_at is not None:
-                self._guard.misused(_after_stop(access, self._stopped_at))
-            met = self._meets(access)
-            raced = met or self._log.conflict(access, self._guard.order.clock())
-            if raced is not None:
-                self._guard.misused(_race(raced, access, met=met is not None))
-            self._log.add(access, self._guard.order.clock())
-        return access
-
-    def _access(self, operation: str, *, changes: bool) -> Access:
         order = self._guard.order
         order.observe(self)  # what hand_over() published
-        key = order.key()
+        key, clock = order.key(), order.clock()
         # What the only thread did is ordered before any thread that starts later, so its locks do not matter.
         shared = threading.active_count() > 1 or self._log.is_shared(key)
-        frame = users_frame(sys._getframe(2)) if shared else None
-        locks = held_locks(frame)
-        return Access(operation, changes, threading.current_thread().name, key, order.clock()[key], locks, here())
+        locks = held_locks(sys._getframe() if shared else None)
+        access = Access(operation, changes, threading.current_thread().name, key, clock[key], locks, here())
+        with self._mutex:
+            if (stopped := self._stopped_at) is not None:
+                text = f"PyBoy is used after stop()\n{_described(access)}\n  stopped at {stopped.innermost}"
+                self._guard.misused(text)
+            met = self._meets(access)
+            raced = met or self._log.conflict(access, clock)
+            if raced is not None:
+                self._guard.misused(_race(raced, access, met=met is not None))
+            self._log.add(access, clock)
+        return access
 
     def _meets(self, access: Access) -> Access | None:
         others = [other for key, other in list(self._running.items()) if key != access.key]
         return next((other for other in others if other.changes or access.changes), None)
 
     def hand_over(self) -> None:
-        """Let any thread use the emulator next: ``boy.hand_over(); self.your_turn = True``."""
+        """Let any thread use the emulator next: ``boy.hand_over(); self.your_turn = True``. It is for threads that
+        synchronize by means which the guard cannot see."""
         self._guard.order.publish(self)
 
     # PyBoy's API
 
     def tick(self, count: int = 1, render: bool = True, sound: bool = True) -> bool:
-        shared = self._views.sharing_memory()
-        if shared:
-            self._guard.found("observations that were not copied", describe_shared(shared))
+        if uncopied := self.screen.uncopied():
+            self._guard.found("observations that were not copied", uncopied)
         call = f"tick({count})"
         return bool(self.use(call, changes=True, call=lambda: self._emulator.tick(count, render, sound)))
 
@@ -116,8 +111,7 @@ class GuardedPyBoy:
             return
         self.use("stop()", changes=True, call=lambda: self._emulator.stop(*arguments, **keywords))
         self._stopped_at = here()
-        kept = self._views.kept()
-        if kept:
+        if kept := self.screen.kept():
             self._guard.found("screen views kept after stop()", _kept_views(kept, self._stopped_at))
         self._guard.forget(self)
 
@@ -129,7 +123,9 @@ class GuardedPyBoy:
         order = self._guard.order
         late = [use for use in self._log.unordered(order.key(), order.clock()) if use.thread in names]
         if late:
-            self._guard.found("the test ended before its threads", _still_used(late[0]))
+            text = f"the test ended while another thread may still use PyBoy\n{_described(late[0])}\n"
+            advice = "  Join the thread, then stop() the emulator."
+            self._guard.found("the test ended before its threads", f"{text}{advice}")
         else:
             self._emulator.stop(save=False)
 
@@ -139,7 +135,7 @@ class GuardedPyBoy:
         if callable(getattr(type(self._emulator), name, None)):
             return self._method(name)
         value = self.use(name, changes=False, call=lambda: getattr(self._emulator, name))
-        return value if _is_value(value) else GuardedPart(self, value, name)
+        return value if isinstance(value, _PLAIN) else GuardedPart(self, value, name)
 
     def _method(self, name: str) -> Callable[..., Any]:
         def guarded(*arguments: Any, **keywords: Any) -> Any:
@@ -194,31 +190,16 @@ class GuardedPart:
         return repr(self._part)
 
 
-class GuardedScreen(GuardedPart):
+class GuardedScreen(ViewedScreen, GuardedPart):
     """``boy.screen``, which remembers every view of the pixels that it gave out."""
 
-    def __init__(self, boy: GuardedPyBoy, screen: Any, views: LiveViews) -> None:
+    def __init__(self, boy: GuardedPyBoy, screen: Any) -> None:
         super().__init__(boy, screen, "screen")
-        self.__dict__["_views"] = views
+        self.__dict__["_given"] = []
 
-    @property
-    def ndarray(self) -> Any:
-        pixels, frame = self._look(".ndarray")
-        return self._views.array(pixels, frame)
-
-    @property
-    def image(self) -> Any:
-        pixels, frame = self._look(".image")
-        return self._views.image(pixels, frame)
-
-    @property
-    def raw_buffer(self) -> memoryview:
-        pixels, frame = self._look(".raw_buffer")
-        return memoryview(self._views.array(pixels, frame).reshape(-1))
-
-    def _look(self, what: str) -> tuple[Any, int]:
+    def _look(self, attribute: str) -> tuple[Any, int]:
         emulator = self._boy._emulator
-        return self._use(what, lambda: (self._part.ndarray, emulator.frame_count))  # type: ignore[no-any-return]
+        return self._use(f".{attribute}", lambda: (self._part.ndarray, emulator.frame_count))  # type: ignore[no-any-return]
 
 
 class GuardFactory:
@@ -270,8 +251,7 @@ class GuardFactory:
         return "\n\n".join(f"{_PREFIX}{text}" for text in unseen.values())
 
     def __enter__(self) -> GuardFactory:
-        self._lost = self._stack.enter_context(LostExceptions())
-        self._jpegs = self._stack.enter_context(JpegSaves())
+        self._stack.enter_context(UnnoticedErrors(self._findings, PyBoyMisuseError))
         install(_NAME)
         self._stack.callback(uninstall, _NAME)
         self._stack.enter_context(self.order)
@@ -282,12 +262,6 @@ class GuardFactory:
             boy.end()
             self.forget(boy)
         self._stack.close()
-        for kind, text in [*self._lost.findings(PyBoyMisuseError), *self._jpegs.findings()]:
-            self.found(kind, text)
-
-
-def _is_value(value: object) -> bool:
-    return value is None or isinstance(value, (bool, int, float, str, bytes, tuple, list, dict))
 
 
 def _described(use: Access) -> str:
@@ -304,17 +278,6 @@ def _race(earlier: Access, later: Access, *, met: bool) -> str:
         advice = "join the thread (or take the common lock) before stop()"
     uses = f"{_described(earlier)}\n{_described(later)}"
     return f"{headline}\n{uses}\n  This crashes some runs and not others; the call was not made. To fix it: {advice}."
-
-
-def _after_stop(use: Access, stopped: Site) -> str:
-    return f"PyBoy is used after stop()\n{_described(use)}\n  stopped at {stopped.innermost}"
-
-
-def _still_used(use: Access) -> str:
-    return (
-        f"the test ended while another thread may still use PyBoy\n{_described(use)}\n"
-        "  Join the thread, then stop() the emulator."
-    )
 
 
 def _kept_views(kept: list[tuple[int, Site]], stopped: Site) -> str:

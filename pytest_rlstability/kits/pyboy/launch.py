@@ -43,7 +43,7 @@ def place_rom(rom: str | os.PathLike[str] | bytes | IO[bytes] | None, directory:
     return copy
 
 
-class EmulatorProcess:
+class EmulatorProcess(HelperProcess):
     """One ``pytest_rlstability.kits.pyboy.server`` with its directory, its shared block and our end of its channel."""
 
     def __init__(self, rom: str | os.PathLike[str] | bytes | IO[bytes] | None, *, cgb: bool) -> None:
@@ -51,32 +51,19 @@ class EmulatorProcess:
         try:
             self.rom = place_rom(rom, self.directory, cgb=cgb)
             self.block = SharedBlock()
-            self._process, end = self._start()
+            ours, theirs = socket.socketpair()
+            descriptors = (theirs.fileno(), self.block.descriptor)
+            arguments = [*map(str, descriptors), str(os.getpid()), str(self.directory)]
+            command = module_command("pytest_rlstability.kits.pyboy.server", *arguments)
+            with theirs, open(self.directory / OUTPUT, "wb") as output:
+                super().__init__(command, pass_fds=descriptors, stdout=output, stderr=output)
         except BaseException:
             shutil.rmtree(self.directory, ignore_errors=True)
             raise
-        self.pid = self._process.pid
+        self.block.close_descriptor()
         _running.add(self.pid)
         # Spinning pays while a core is free for it; it would take time from other emulators otherwise.
-        self.channel = Channel(end, spin=_SPIN if len(_running) < (os.cpu_count() or 1) else 0.0)
-
-    def _start(self) -> tuple[HelperProcess, socket.socket]:
-        ours, theirs = socket.socketpair()
-        descriptors = (theirs.fileno(), self.block.descriptor)
-        arguments = [*map(str, descriptors), str(os.getpid()), str(self.directory)]
-        command = module_command("pytest_rlstability.kits.pyboy.server", *arguments)
-        with theirs, open(self.directory / OUTPUT, "wb") as output:
-            process = HelperProcess(command, pass_fds=descriptors, stdout=output, stderr=output)
-        self.block.close_descriptor()
-        return process, ours
-
-    def returncode(self) -> int | None:
-        return self._process.poll()
-
-    def wait(self, seconds: float) -> int | None:
-        """The return code, if the process ends by itself within *seconds*."""
-        self._process.ended_within(seconds)
-        return self._process.returncode
+        self.channel = Channel(ours, spin=_SPIN if len(_running) < (os.cpu_count() or 1) else 0.0)
 
     def dump_stacks(self) -> None:
         """Have a hung process write its Python stacks; this works even while it holds the interpreter lock."""
@@ -96,7 +83,7 @@ class EmulatorProcess:
 
     def end(self) -> None:
         """Kill and reap the process and remove its directory; may be called twice."""
-        self._process.end()
+        super().end()
         _running.discard(self.pid)
         self.channel.close()
         self.block.release()

@@ -2,71 +2,59 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import sys
 import threading
 import traceback
+from collections.abc import Callable
 from typing import Any
 
-from pytest_rlstability.model.user_code import Site, here
+import pytest
+
+from pytest_rlstability.model.user_code import here
 
 _REFUSED = "cannot write mode RGBA as JPEG"
 _ADVICE = f"{_REFUSED}: PyBoy's screen has an alpha channel and JPEG has none; save image.convert('RGB')"
 
-Finding = tuple[str, str]
 
+class UnnoticedErrors:
+    """Adds to *findings*: exceptions that PyBoy swallows in its hooks, those that end a thread, unless they are
+    *already_reported*, and RGBA screens saved as JPEG, because capture loops often swallow that error. It is explained,
+    and a later save to the same place that works clears it."""
 
-def _is_pyboys(unraisable: Any) -> bool:
-    return "pyboy" in f"{unraisable.object} {unraisable.err_msg}".lower()
+    def __init__(self, findings: dict[str, str], already_reported: type[BaseException]) -> None:
+        self._findings = findings
+        self._already_reported = already_reported
+        self._patch = pytest.MonkeyPatch()
+        self._unraisable_before = sys.unraisablehook
 
+    def __enter__(self) -> UnnoticedErrors:
+        from PIL import Image
 
-class LostExceptions:
-    """Collects exceptions that PyBoy swallows in its hooks, and those that end a thread."""
-
-    def __init__(self) -> None:
-        self._swallowed: list[str] = []
-        self._thread_deaths: list[tuple[type[BaseException], str, str]] = []
-
-    def __enter__(self) -> LostExceptions:
-        self._unraisable_before, self._thread_before = sys.unraisablehook, threading.excepthook
-        sys.unraisablehook, threading.excepthook = self._unraisable, self._thread_died
+        self._patch.setattr(sys, "unraisablehook", self._unraisable)
+        self._patch.setattr(threading, "excepthook", self._thread_died)
+        self._patch.setattr(Image.Image, "save", self._explaining(Image.Image.save))
         return self
 
     def __exit__(self, *exception: object) -> None:
-        sys.unraisablehook, threading.excepthook = self._unraisable_before, self._thread_before
+        self._patch.undo()
 
     def _unraisable(self, unraisable: Any) -> None:
-        if not _is_pyboys(unraisable):
+        if "pyboy" not in f"{unraisable.object} {unraisable.err_msg}".lower():
             self._unraisable_before(unraisable)
             return
-        self._swallowed.append("".join(traceback.format_exception(unraisable.exc_value)))
+        text = "".join(traceback.format_exception(unraisable.exc_value))
+        self._findings.setdefault("hook", f"an exception was swallowed in a PyBoy hook\n{text}")
 
     def _thread_died(self, death: Any) -> None:
-        name = death.thread.name if death.thread is not None else "unknown"
-        self._thread_deaths.append((death.exc_type, name, "".join(traceback.format_exception(death.exc_value))))
+        text = "".join(traceback.format_exception(death.exc_value))
+        if not issubclass(death.exc_type, self._already_reported) and _ADVICE not in text:
+            name = death.thread.name if death.thread is not None else "unknown"
+            self._findings.setdefault(f"thread {name}", f"thread {name!r} died unnoticed\n{text}")
 
-    def findings(self, already_reported: type[BaseException]) -> list[Finding]:
-        """What to report, without exceptions of the type *already_reported*."""
-        found = [("hook", f"an exception was swallowed in a PyBoy hook\n{text}") for text in self._swallowed]
-        for kind, name, text in self._thread_deaths:
-            if not issubclass(kind, already_reported) and _ADVICE not in text:
-                found.append((f"thread {name}", f"thread {name!r} died unnoticed\n{text}"))
-        return found
-
-
-class JpegSaves:
-    """Explains the error when an RGBA screen is saved as JPEG, and remembers it: capture loops often swallow it. A
-    later save to the same place that works clears it."""
-
-    def __init__(self) -> None:
-        self._refused: dict[str, Site] = {}
-
-    def __enter__(self) -> JpegSaves:
-        from PIL import Image
-
-        self._original = Image.Image.save
-        original, refused = self._original, self._refused
-
+    def _explaining(self, original: Callable[..., None]) -> Callable[..., None]:
+        @functools.wraps(original)
         def save(image: Any, place: Any, *arguments: Any, **keywords: Any) -> None:
             name = os.fspath(place) if isinstance(place, (str, os.PathLike)) else f"file object {id(place):#x}"
             try:
@@ -74,17 +62,8 @@ class JpegSaves:
             except OSError as error:
                 if _REFUSED not in str(error):
                     raise
-                refused[str(name)] = here()
+                self._findings[f"jpeg {name}"] = f"{_ADVICE}\n  {name}, at {here().innermost}"
                 raise OSError(_ADVICE) from error
-            refused.pop(str(name), None)
+            self._findings.pop(f"jpeg {name}", None)
 
-        Image.Image.save = save
-        return self
-
-    def __exit__(self, *exception: object) -> None:
-        from PIL import Image
-
-        Image.Image.save = self._original
-
-    def findings(self) -> list[Finding]:
-        return [(f"jpeg {name}", f"{_ADVICE}\n  {name}, at {site.innermost}") for name, site in self._refused.items()]
+        return save

@@ -26,19 +26,12 @@ _ATTRIBUTES_SEARCHED = 200
 
 def held_locks(frame: FrameType | None) -> frozenset[Any]:
     """The locks that the calling thread holds: records of tracked locks, and untracked locks visible from *frame*."""
-    return frozenset({*threads.me.holding(), *_visible(frame)})
-
-
-def _visible(frame: FrameType | None) -> list[Any]:
-    found: list[Any] = []
+    found = set[Any](threads.me.holding())
     for user in users_frames(frame, _FRAMES_SEARCHED):
-        for value in [*user.f_locals.values(), *_named_globals(user)]:
-            found += _locks_of(value)
-    return [lock for lock in found if _is_held(lock)]
-
-
-def _named_globals(frame: FrameType) -> list[Any]:
-    return [frame.f_globals[name] for name in frame.f_code.co_names if name in frame.f_globals]
+        named_globals = (user.f_globals.get(name) for name in user.f_code.co_names)
+        for value in (*user.f_locals.values(), *named_globals):
+            found.update(lock for lock in _locks_of(value) if _is_held(lock))
+    return frozenset(found)
 
 
 def _locks_of(value: object) -> list[Any]:

@@ -18,6 +18,8 @@ from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
 
+import pytest
+
 from pytest_rlstability.child.locks.tracked import PlainCondition
 from pytest_rlstability.compat.cpython import QUEUE_GET, QUEUE_PUT, BlockingCondition
 
@@ -35,10 +37,9 @@ class Order:
         self._keys = itertools.count(1)
         self._mine = threading.local()
         self._published: weakref.WeakKeyDictionary[Any, Clock] = weakref.WeakKeyDictionary()
-        self._threads: weakref.WeakKeyDictionary[threading.Thread, Clock] = weakref.WeakKeyDictionary()
         self._waiting: weakref.WeakKeyDictionary[Any, deque[Clock]] = weakref.WeakKeyDictionary()
         self._mutex = _thread.RLock()  # a finalizer may publish while its thread is in here
-        self._undo: list[Callable[[], None]] = []
+        self._patch = pytest.MonkeyPatch()
 
     def key(self) -> int:
         """This thread's own component of every clock."""
@@ -60,44 +61,35 @@ class Order:
         clock[self._mine.key] += 1
         return past
 
-    def learn(self, past: Clock | None) -> None:
-        clock = self.clock()
-        for key, time in (past or {}).items():
-            clock[key] = max(clock.get(key, 0), time)
+    def learn(self, past: Clock) -> None:
+        _merge(self.clock(), past)
 
     def publish(self, channel: Any) -> None:
         """Pass what this thread knows on to every thread that observes *channel* later."""
         past = self.snapshot()
         with self._mutex:
-            published = self._published.setdefault(channel, {})
-            for key, time in past.items():
-                published[key] = max(published.get(key, 0), time)
+            _merge(self._published.setdefault(channel, {}), past)
 
     def observe(self, channel: Any) -> None:
         with self._mutex:
-            published = dict(self._published.get(channel, {}))
-        self.learn(published)
+            self.learn(self._published.get(channel, {}))
 
     # Wrappers for the standard library
 
     def __enter__(self) -> Order:
         for owner, name, around in _WRAPPED:
-            self._wrap(owner, name, around)
+            self._patch.setattr(owner, name, self._wrapped(owner.__dict__[name], around))
         return self
 
     def __exit__(self, *exception: object) -> None:
-        while self._undo:
-            self._undo.pop()()
+        self._patch.undo()
 
-    def _wrap(self, owner: type, name: str, around: Callable[..., Any]) -> None:
-        original = owner.__dict__[name]
-
+    def _wrapped(self, original: Any, around: Callable[..., Any]) -> Callable[..., Any]:
         @functools.wraps(original)
         def wrapper(*arguments: Any, **keywords: Any) -> Any:
             return around(self, original, *arguments, **keywords)
 
-        setattr(owner, name, wrapper)
-        self._undo.append(lambda: setattr(owner, name, original))
+        return wrapper
 
     def _publishing(self, original: Any, channel: Any, *arguments: Any, **keywords: Any) -> Any:
         self.publish(channel)
@@ -123,9 +115,10 @@ class Order:
 
         def run_with_past() -> None:
             self.learn(past)
-            with self._mutex:
-                self._threads[thread] = self.clock()
-            run()
+            try:
+                run()
+            finally:
+                self.publish(thread)
 
         thread.run = run_with_past  # type: ignore[method-assign]
         return original(thread)
@@ -133,9 +126,7 @@ class Order:
     def _joining(self, original: Any, thread: threading.Thread, *arguments: Any, **keywords: Any) -> Any:
         result = original(thread, *arguments, **keywords)
         if not _is_alive(thread):
-            with self._mutex:
-                past = dict(self._threads.get(thread, {}))
-            self.learn(past)
+            self.observe(thread)
         return result
 
     def _putting(self, original: Any, channel: Any, item: Any) -> Any:
@@ -159,6 +150,11 @@ class Order:
             return function(*inner, **inner_keywords)
 
         return original(executor, run_with_past, *arguments, **keywords)
+
+
+def _merge(clock: Clock, other: Clock) -> None:
+    for key, time in other.items():
+        clock[key] = max(clock.get(key, 0), time)
 
 
 _is_alive = threading.Thread.is_alive  # the original: ``Order`` wraps it

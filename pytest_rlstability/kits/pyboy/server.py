@@ -10,7 +10,6 @@ import contextlib
 import faulthandler
 import io
 import os
-import select
 import shutil
 import signal
 import socket
@@ -18,16 +17,16 @@ import sys
 import threading
 import time
 import traceback
+from collections.abc import Sequence
 from typing import Any
 
-from pytest_rlstability.kits.pyboy.channel import STACKS, Channel, SharedBlock
-from pytest_rlstability.osinfo.process_control import exit_descriptor
+from pytest_rlstability.kits.pyboy.channel import STACKS, Channel, SharedBlock, Step
 
 SPIN = 200e-6
 PUBLISH_EVERY = 0.1
 """Seconds between two looks at the frame number during one long call."""
 
-_PLAIN = (type(None), bool, int, float, complex, str, bytes, bytearray, slice, range)
+_PLAIN = frozenset({type(None), bool, int, float, complex, str, bytes, bytearray, slice, range})
 
 
 class StopServingError(Exception):
@@ -37,30 +36,16 @@ class StopServingError(Exception):
 def is_plain(value: object) -> bool:
     """Whether *value* can be sent as a whole. Anything else stays here, and the test reaches it step by step."""
     if isinstance(value, (list, tuple, set, frozenset)):
-        return all(is_plain(item) for item in value)
+        return _PLAIN.issuperset(map(type, value)) or all(map(is_plain, value))  # memory gives long lists of int
     if isinstance(value, dict):
         return all(is_plain(key) and is_plain(item) for key, item in value.items())
-    return isinstance(value, _PLAIN) or type(value).__module__.split(".")[0] in ("numpy", "PIL")
+    return isinstance(value, tuple(_PLAIN)) or type(value).__module__.split(".")[0] in ("numpy", "PIL")
 
 
-def follow(target: Any, steps: list[Any]) -> Any:
-    """Walk *steps* from the emulator: ``[("attribute", "get_tile"), ("call", (2,), {}), ("attribute", "shape")]``."""
-    for step in steps:
-        match step:
-            case "attribute", name:
-                target = getattr(target, name)
-            case "call", arguments, keywords:
-                target = target(*arguments, **keywords)
-            case "item", key:
-                target = target[key]
-            case "set", name, value:
-                setattr(target, name, value)
-            case "set item", key, value:
-                target[key] = value
-            case ("length",):
-                target = len(target)
-            case _:
-                raise ValueError(f"unknown step {step!r}")
+def follow(target: Any, steps: Sequence[Step]) -> Any:
+    """Walk *steps* from the emulator: ``[(getattr, ("get_tile",), {}), (operator.call, (2,), {})]``."""
+    for function, arguments, keywords in steps:
+        target = function(target, *arguments, **keywords)
     return target
 
 
@@ -76,7 +61,7 @@ class Server:
     def run(self) -> None:
         """Build the emulator that the first message describes, then serve until the test stops it."""
         sys.unraisablehook = self._unraisable
-        rom, options = self._channel.receive()
+        rom, options = self._channel.recv()
         try:
             self._emulator = self._build(rom, options)
         except Exception as error:
@@ -103,7 +88,7 @@ class Server:
     def _serve(self, until: str | None) -> None:
         while True:
             self._channel.ready(None)
-            request = self._channel.receive()
+            request = self._channel.recv()
             if request[0] == until:
                 return
             try:
@@ -131,11 +116,6 @@ class Server:
         match request:
             case "tick", count, render, sound:
                 return self._tick(count, render, sound)
-            case "peek", key:
-                value = emulator.memory[key]
-                return bytes(value) if isinstance(value, list) else value
-            case "poke", key, value:
-                emulator.memory[key] = value
             case ("save",):
                 state = io.BytesIO()
                 emulator.save_state(state)
@@ -168,7 +148,7 @@ class Server:
         self._channel.send(("hook", number))
         self._serve(until="hook done")
 
-    def _do(self, steps: list[Any]) -> tuple[str, Any]:
+    def _do(self, steps: Sequence[Step]) -> tuple[str, Any]:
         result = follow(self._emulator, steps)
         self._show()
         if is_plain(result):
@@ -184,19 +164,11 @@ class Server:
 def _end_with(parent: int, server: Server, block: SharedBlock, directory: str) -> None:
     """Publish the frame number during long calls, and end this process when *parent* ends, even while a native
     loop never returns to Python."""
-    descriptor = exit_descriptor(parent)
-    while not _ended(parent, descriptor):
+    while os.getppid() == parent:
         block.frame = server.frame()
+        time.sleep(PUBLISH_EVERY)
     shutil.rmtree(directory, ignore_errors=True)
     os._exit(0)
-
-
-def _ended(parent: int, descriptor: int | None) -> bool:
-    """Whether *parent* ends within ``PUBLISH_EVERY`` seconds."""
-    if descriptor is not None:
-        return bool(select.select([descriptor], [], [], PUBLISH_EVERY)[0])
-    time.sleep(PUBLISH_EVERY)
-    return os.getppid() != parent
 
 
 def main(arguments: list[str]) -> None:
@@ -214,5 +186,5 @@ def main(arguments: list[str]) -> None:
     threading.Thread(target=_end_with, args=(parent, server, block, directory), daemon=True).start()
     try:
         server.run()
-    except EOFError:
+    except (EOFError, OSError):
         shutil.rmtree(directory, ignore_errors=True)

@@ -7,7 +7,7 @@ import threading
 import weakref
 from typing import Any
 
-from pytest_rlstability.kits.pyboy.channel import HEIGHT, WIDTH
+from pytest_rlstability.kits.pyboy.channel import CHANNELS, HEIGHT, WIDTH
 from pytest_rlstability.model.references import drop_stale_references
 from pytest_rlstability.model.user_code import Site, users_frame
 
@@ -16,26 +16,36 @@ SHARED_FRAMES = 3
 to watch the live screen, and the observation that the next step replaces."""
 
 
-class LiveViews:
-    """Gives out views of a screen buffer, each with its own root array: numpy keeps the root alive while any slice,
-    reshape or image of it is alive."""
+class ViewedScreen:
+    """A screen that remembers the views of its buffer. Each has a root array of its own, which numpy keeps alive while
+    any slice, reshape or image of it is alive."""
 
-    def __init__(self) -> None:
-        self._given: list[tuple[weakref.ref[Any], int, Site, int]] = []
+    _given: list[tuple[weakref.ref[Any], int, Site, int]]
 
-    def array(self, pixels: Any, frame: int) -> Any:
-        return self._root(pixels, frame).reshape(pixels.shape)
+    def _look(self, attribute: str) -> tuple[Any, int]:
+        """The pixels and the number of their frame. *attribute* is what the test reads."""
+        raise NotImplementedError
 
-    def image(self, pixels: Any, frame: int) -> Any:
+    @property
+    def ndarray(self) -> Any:
+        return self._view("ndarray").reshape(HEIGHT, WIDTH, CHANNELS)
+
+    @property
+    def raw_buffer(self) -> memoryview:
+        return memoryview(self._view("raw_buffer"))
+
+    @property
+    def image(self) -> Any:
         from PIL import Image
 
-        return Image.frombuffer("RGBA", (WIDTH, HEIGHT), self._root(pixels, frame), "raw", "RGBA", 0, 1)
+        return Image.frombuffer("RGBA", (WIDTH, HEIGHT), self._view("image"), "raw", "RGBA", 0, 1)
 
-    def _root(self, pixels: Any, frame: int) -> Any:
+    def _view(self, attribute: str) -> Any:
         import numpy
 
+        pixels, frame = self._look(attribute)
         root = numpy.frombuffer(memoryview(pixels), dtype=numpy.uint8)
-        self._given = [given for given in self._given if given[0]() is not None]
+        self._given[:] = [given for given in self._given if given[0]() is not None]
         self._given.append((weakref.ref(root), frame, _innermost(), threading.get_ident()))
         return root
 
@@ -45,35 +55,33 @@ class LiveViews:
             drop_stale_references()
         return self._alive()
 
-    def sharing_memory(self) -> list[tuple[int, Site]]:
-        """The views of one thread, if they are of so many frames that they must be stored observations."""
+    def uncopied(self) -> str:
+        """A report of views of one thread that must be stored observations, because they are of so many frames."""
         if not self._stored():
-            return []
+            return ""
         drop_stale_references()
-        return self._stored()
+        if not (stored := self._stored()):
+            return ""
+        places = "\n".join(f"  frame {frame}, {site.innermost}" for frame, site in stored.items())
+        return (
+            f"observations of {len(stored)} different frames share the same memory\n{places}\n"
+            "  screen.ndarray is a buffer that every tick overwrites: all of them show the newest frame. Keep .copy()."
+        )
 
     def _alive(self) -> list[tuple[int, Site]]:
         return [(frame, site) for reference, frame, site, _ in self._given if reference() is not None]
 
-    def _stored(self) -> list[tuple[int, Site]]:
+    def _stored(self) -> dict[int, Site]:
         if len(self._given) < SHARED_FRAMES:
-            return []
+            return {}
         by_thread: dict[int, dict[int, Site]] = {}
         for reference, frame, site, thread in self._given:
             if reference() is not None:
                 by_thread.setdefault(thread, {})[frame] = site
-        return next((list(views.items()) for views in by_thread.values() if len(views) >= SHARED_FRAMES), [])
+        return next((views for views in by_thread.values() if len(views) >= SHARED_FRAMES), {})
 
 
 def _innermost() -> Site:
     """The user's line alone, for speed: a view is taken at every step."""
     frame = users_frame(sys._getframe(1))
     return Site(((frame.f_code.co_filename, frame.f_lineno, frame.f_code.co_name),) if frame is not None else ())
-
-
-def describe_shared(shared: list[tuple[int, Site]]) -> str:
-    places = "\n".join(f"  frame {frame}, {site.innermost}" for frame, site in shared)
-    return (
-        f"observations of {len(shared)} different frames share the same memory\n{places}\n"
-        "  screen.ndarray is a buffer that every tick overwrites: all of them show the newest frame. Keep .copy()."
-    )

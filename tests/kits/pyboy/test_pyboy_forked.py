@@ -117,7 +117,6 @@ def test_memory_slices_banks_and_writes(forked_pyboy: Start) -> None:
     assert bytes(boy.memory[0, 0x134:0x13F]) == b"RLSTABILITY"
     boy.memory[0, 0x200] = 0x42
     assert boy.memory[0, 0x200] == 0x42
-    assert len(boy.memory) == 0x10000
 
 
 def test_states_go_through_files(forked_pyboy: Start) -> None:
@@ -278,7 +277,7 @@ def test_a_dead_emulator_says_how_it_died(forked_pyboy: Start, signal_number: si
     crash = caught.value
     assert crash.signal == signal_number.name
     assert crash.frame == 12
-    assert crash.seen.inputs == ("frame 12: button('start', 1)",)
+    assert crash.seen.inputs == ("frame 12: button('start')",)
     assert str(crash).startswith(
         f"CRASH: PyBoy's process died of {signal_number.name} in tick(3, True, True) at frame 12"
     )
@@ -561,7 +560,7 @@ def test_verdicts(run_pytest: Any) -> None:
     for name, message in GUILTY.items():
         assert message in outcome.messages[name]
     for name in ("test_uncaught", "test_swallowed"):
-        assert "frame 4: button('b', 1)" in outcome.details[name]
+        assert "frame 4: button('b')" in outcome.details[name]
         assert outcome.text.count(f"test_it.py::{name} - ") == 1  # told once, not again at tear-down
     assert "ZeroDivisionError" in outcome.details["test_hook_raises"]
 
