@@ -116,6 +116,9 @@ class Flow:
         self.finish()
         self.discarding = True
 
+    def wake(self) -> None:
+        self.connection.guarded(self.forward)
+
     def source_ready(self, events: int) -> None:
         self.connection.ready(events, self)
 
@@ -139,7 +142,7 @@ class Flow:
             units = min(units, allowed)
         if units <= 0:
             self.stalled = blocked_until == math.inf
-            self.connection.relay.wake_at(self, blocked_until)
+            self.connection.relay.call_at(blocked_until, self, self.wake)
             return 0
         ending = next((armed for armed in self.armed if armed.active and armed.rule.fault in _ENDINGS), None)
         if ending is None:
@@ -199,16 +202,13 @@ class Connection:
         self._rules.clear()
         for flow in self.flows:
             flow.armed.clear()
-            self.wake(flow)
-
-    def wake(self, flow: Flow) -> None:
-        self._guarded(flow.forward)
+            flow.wake()
 
     def cut(self) -> None:
         """FIN both ways. Closing with unread bytes would send an RST, so they are read and dropped first."""
         for flow in self.flows:
             flow.half_close()
-        self.relay.close_later(self, _CUT_LINGER_SECONDS)
+        self.relay.call_at(time.monotonic() + _CUT_LINGER_SECONDS, self, self.close)
 
     def abort(self) -> None:
         """RST both ways."""
@@ -271,14 +271,14 @@ class Connection:
         """The source of *reading*, which is the sink of the other flow, can be read from or written to."""
         writing = next(flow for flow in self.flows if flow is not reading)
         if events & selectors.EVENT_WRITE:
-            self._guarded(writing.forward)
+            self.guarded(writing.forward)
         if events & selectors.EVENT_READ:
-            self._guarded(reading.read)
+            self.guarded(reading.read)
             if reading.source_ended and writing.stalled and not self.closed:
                 # The stalled client has closed its side and may be gone: nothing else would close this connection.
-                self.relay.close_later(self, _ABANDONED_SECONDS)
+                self.relay.call_at(time.monotonic() + _ABANDONED_SECONDS, self, self.close)
 
-    def _guarded(self, step: Callable[[float], None]) -> None:
+    def guarded(self, step: Callable[[float], None]) -> None:
         """Run one step of a flow, unless the connection is closed. When one end breaks, the other is reset too."""
         if self.closed:
             return  # by another event of the same round

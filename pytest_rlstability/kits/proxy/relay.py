@@ -17,7 +17,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 
 from pytest_rlstability.kits.proxy import HOST
-from pytest_rlstability.kits.proxy.connection import Address, Connection, Flow, close_with_reset
+from pytest_rlstability.kits.proxy.connection import Address, Connection, close_with_reset
 from pytest_rlstability.kits.proxy.rules import Draw, Rule
 
 
@@ -31,8 +31,7 @@ class Relay:
         self._draws: list[Draw] = []
         self._rules_added = 0
         self._connections: set[Connection] = set()
-        self._wake_times: dict[Flow, float] = {}
-        self._close_times: dict[Connection, float] = {}
+        self._timers: dict[object, tuple[float, Callable[[], None]]] = {}
         self._selector = selectors.DefaultSelector()
         self._running = True
         # Keeps the port reserved while ``refuse`` has the listener closed.
@@ -94,17 +93,14 @@ class Relay:
         elif current.events != events or current.data != handler:
             self._selector.modify(end, events, handler)
 
-    def wake_at(self, flow: Flow, when: float) -> None:
-        self._wake_times[flow] = when
-
-    def close_later(self, connection: Connection, seconds: float) -> None:
-        self._close_times[connection] = time.monotonic() + seconds
+    def call_at(self, when: float, caller: object, action: Callable[[], None]) -> None:
+        """Call *action* at the time *when*, in place of what *caller* asked for before."""
+        self._timers[caller] = (when, action)
 
     def forget(self, connection: Connection) -> None:
         self._connections.discard(connection)
-        self._close_times.pop(connection, None)
-        for flow in connection.flows:
-            self._wake_times.pop(flow, None)
+        for caller in (connection, *connection.flows):
+            self._timers.pop(caller, None)
 
     def report_unreachable(self, error: int) -> None:
         self.counts["unreachable"] += 1
@@ -143,16 +139,15 @@ class Relay:
                 self._connections.add(connection)
 
     def _timeout(self) -> float | None:
-        times = [when for when in (*self._wake_times.values(), *self._close_times.values()) if when != math.inf]
-        return max(0.0, min(times) - time.monotonic()) if times else None
+        earliest = min((when for when, _ in self._timers.values()), default=math.inf)
+        return None if earliest == math.inf else max(0.0, earliest - time.monotonic())
 
     def _run_timers(self) -> None:
         now = time.monotonic()
-        for flow in [flow for flow, when in self._wake_times.items() if when <= now]:
-            del self._wake_times[flow]
-            flow.connection.wake(flow)
-        for connection in [connection for connection, when in self._close_times.items() if when <= now]:
-            connection.close()
+        for caller, (when, action) in list(self._timers.items()):
+            if when <= now and caller in self._timers:
+                del self._timers[caller]
+                action()
 
 
 def _bound_socket(port: int) -> socket.socket:
