@@ -16,8 +16,8 @@ from pytest_rlstability.child.output import capturing
 from pytest_rlstability.compat.cpython import drop_exit_callbacks
 from pytest_rlstability.compat.pytest import set_up_wide_fixtures, tear_down
 from pytest_rlstability.model.messages import FixturesTornDown, StartProcess
-from pytest_rlstability.osinfo.descriptors import own_descriptors, own_target
-from pytest_rlstability.osinfo.linux import own_threads
+from pytest_rlstability.osinfo.descriptors import own_descriptors
+from pytest_rlstability.osinfo.linux import descriptor_target, own_threads
 from pytest_rlstability.osinfo.processes import children_of
 from pytest_rlstability.parent.loop import ProcessParent
 from pytest_rlstability.parent.zygote import Zygote
@@ -86,7 +86,7 @@ class FixtureZygote(Zygote):
         if torch is not None and torch.cuda.is_initialized():
             yield "they use CUDA"
         for name in frozenset(own_descriptors()) - self._descriptors:
-            target = own_target(name)
+            target = descriptor_target("self", name)
             if "eventpoll" in target:
                 yield "they have an event loop"
             elif target.startswith("socket:") and _is_connected(int(name)):
