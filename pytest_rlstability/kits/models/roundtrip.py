@@ -151,23 +151,14 @@ def round_trip(
         chosen = others
     else:
         chosen = [*(variations(*_machine()) if targets is None else targets), *others]
-    trips = _travel(chosen, saved, on_end)
-    if trips and trips[0].passed:
-        parts = [part for trip in trips if not trip.passed for part in trip.target.parts]
-        trips += [trip for trip in _travel(parts, saved, on_end, trips[0].learned) if not trip.passed]
-    return RoundTrip(saved.kind, audited, tuple(_blame(trips)), portable)
+    return RoundTrip(saved.kind, audited, tuple(_travel(chosen, saved, on_end)), portable)
 
 
-def _travel(
-    targets: Sequence[Target],
-    saved: Saved,
-    on_end: Callable[[Outcome], None] | None,
-    learned: Mapping[str, Any] | None = None,
-) -> list[Trip]:
-    """Load the file on each of *targets*; what the first exact one *learned* the others must learn too."""
+def _travel(targets: Sequence[Target], saved: Saved, on_end: Callable[[Outcome], None] | None) -> Iterator[Trip]:
+    """Load the file on each of *targets*; what the first exact one learned the others must learn too."""
     directories = [Path(tempfile.mkdtemp(prefix="target-", dir=saved.path.parent)) for _ in targets]
     steps = [step_for(target, saved, where) for target, where in zip(targets, directories, strict=True)]
-    trips = []
+    learned = None
     for target, outcome, directory in zip(targets, run_steps(steps, on_end=on_end), directories, strict=True):
         if outcome.ending != "ok":
             trip = Trip(target, outcome)
@@ -177,16 +168,7 @@ def _travel(
             trip = judge_model(target, outcome, read_arrays(directory / ARRAYS), saved, learned)
         if target.exact and learned is None:
             learned = trip.learned
-        trips.append(trip)
-    return trips
-
-
-def _blame(trips: Sequence[Trip]) -> Iterator[Trip]:
-    """Leave out a failed group of conditions when one of its parts was found to fail alone."""
-    failed = {trip.target.name for trip in trips if not trip.passed}
-    for trip in trips:
-        if not any(part.name in failed for part in trip.target.parts):
-            yield trip
+        yield trip
 
 
 def _save(model: Any, observations: Any, directory: Path) -> Saved:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import base64
 import copy
 import importlib.util
+import inspect
 import io
 import json
 import operator
@@ -268,13 +269,13 @@ def _learn(path: str, algorithm: str, loaded: Any) -> Any:
         model = _algorithm(algorithm).load(path, env=env, device="cpu", tensorboard_log=None, **changes)
         model.set_random_seed(0)
         # Two rollouts in number, so that the first update happens at half the progress and not at its very end.
-        model.learn(total_timesteps=2 * changes.get("n_steps", _ROLLOUT))
+        no_masks = {"use_masking": False} if "use_masking" in inspect.signature(model.learn).parameters else {}
+        model.learn(total_timesteps=2 * changes.get("n_steps", _ROLLOUT), **no_masks)
     return model.policy.state_dict()
 
 
 def _stub_env(observation_space: Any, action_space: Any) -> Any:
     import gymnasium
-    import numpy
     from stable_baselines3.common.vec_env import DummyVecEnv
 
     class Stub(gymnasium.Env):  # type: ignore[misc]
@@ -294,19 +295,7 @@ def _stub_env(observation_space: Any, action_space: Any) -> Any:
             done = self.steps % 10 == 0
             return self.observation_space.sample(), float(self.steps % 3), done, False, {}
 
-        def action_masks(self) -> Any:
-            return numpy.ones(mask_length(self.action_space), dtype=bool)
-
     return DummyVecEnv([Stub])
-
-
-def mask_length(space: Any) -> int:
-    """How many entries MaskablePPO's mask of this action space has: one per choice, two per bit."""
-    import numpy
-
-    if type(space).__name__ == "MultiBinary":
-        return 2 * int(numpy.prod(space.n))
-    return int(numpy.sum(getattr(space, "nvec", getattr(space, "n", 1))))
 
 
 def _flat(prefix: str, value: Any) -> Iterator[tuple[str, Any]]:

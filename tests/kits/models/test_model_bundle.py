@@ -16,7 +16,6 @@ from typing import Any
 import pytest
 
 from pytest_rlstability.__main__ import main
-from pytest_rlstability.kits.models import worker
 
 numpy = pytest.importorskip("numpy")
 
@@ -192,13 +191,6 @@ def test_hostile_pickle_is_refused_wherever_it_would_be_loaded_from(
     assert not out.exists()
     with pytest.raises(LoadedError):
         main(["pack", str(_with_entry(tmp_path / "n.zip", entry, pickle.dumps({}))), str(out)])
-
-
-def test_mask_of_every_action_space() -> None:
-    spaces = pytest.importorskip("gymnasium").spaces
-    assert worker.mask_length(spaces.Discrete(4, start=1)) == 4
-    assert worker.mask_length(spaces.MultiDiscrete([3, 2])) == 5
-    assert worker.mask_length(spaces.MultiBinary(3)) == 6
 
 
 def _legacy_torch_file(value: bytes) -> bytes:
