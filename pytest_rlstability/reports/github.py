@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import re
 from collections import Counter
-from collections.abc import Sequence
 from itertools import accumulate
 from pathlib import Path
 
@@ -13,6 +12,7 @@ import pytest
 
 from pytest_rlstability.model.events import Event, Finished
 from pytest_rlstability.model.verdict import PLAIN_FAILURE, Word
+from pytest_rlstability.reports.files import FileReport
 from pytest_rlstability.reports.page_text import error_line
 
 VARIABLE = "GITHUB_STEP_SUMMARY"
@@ -26,11 +26,11 @@ _HEADER = "| | test | what | signature | reproduce |\n| --- | --- | --- | --- | 
 _MARKED_UP = re.compile(r"[^A-Za-z0-9 .,:/()-]", re.ASCII)
 
 
-class StepSummary:
+class StepSummary(FileReport):
     """Collects the failures of a run, and appends their table to the summary at the end."""
 
     def __init__(self, path: Path) -> None:
-        self.trouble = ""
+        super().__init__(f"{VARIABLE}={path}", "the step's summary is not written")
         self._path = path
         self._outcomes: Counter[str] = Counter()
         self._words: Counter[str] = Counter()
@@ -47,14 +47,8 @@ class StepSummary:
             self._rows.append((_ORDER.index(word), event.test, _row(word, event)))
 
     def close(self) -> None:
-        try:
-            with open(self._path, "a", encoding="utf-8", errors="backslashreplace") as file:
-                file.write(self.text(MOST_BYTES - os.fstat(file.fileno()).st_size))
-        except OSError as error:
-            self.trouble = f"{VARIABLE}={self._path}: {error.strerror or error}; the step's summary is not written"
-
-    def lines(self) -> Sequence[str]:
-        return ()
+        with self._writing(), open(self._path, "a", encoding="utf-8", errors="backslashreplace") as file:
+            file.write(self.text(MOST_BYTES - os.fstat(file.fileno()).st_size))
 
     def text(self, most_bytes: int = MOST_BYTES) -> str:
         """The tally and the table, worst first, in at most *most_bytes*; nothing if there is no room for them."""

@@ -1,59 +1,38 @@
-"""``--rl-html``: a page with charts at the end of the run. Until then its events are in an unnamed temporary file."""
+"""``--rl-html``: a page with charts at the end of the run."""
 
 from __future__ import annotations
 
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
+from typing import IO
 
 import pytest
 
 from pytest_rlstability.config.options import path_option
-from pytest_rlstability.model.events import Event, to_line
 from pytest_rlstability.reports import page_file
+from pytest_rlstability.reports.jsonl import EventLog
 from pytest_rlstability.reports.log_reader import read_log
 
 
-class HtmlReport:
-    """Keeps the events of a run and makes its page when it is over."""
+class HtmlReport(EventLog):
+    """Keeps the events of a run in a temporary file, and makes its page when it is over."""
 
-    def __init__(self, path: Path, given: str) -> None:
-        self._path = path
-        self._given = given
-        self._written = False
-        self.trouble = ""
-        try:
-            # Unnamed: nothing is left behind, however this process ends.
-            self._spool = tempfile.TemporaryFile()  # noqa: SIM115 (open for the whole run)
-        except OSError as error:
-            self._give_up(error)
+    def __init__(self, path: Path) -> None:
+        super().__init__(path, "--rl-html", "no report was written")
 
-    def handle(self, event: Event) -> None:
-        if self.trouble:
-            return
-        try:
-            self._spool.write(to_line(event).encode())
-            self._spool.flush()  # a test forked from this process must not hold half of it in its own buffer
-        except OSError as error:
-            self._give_up(error)
+    def _open(self) -> IO[bytes]:
+        # Unnamed: nothing is left behind, however this process ends.
+        return tempfile.TemporaryFile()
 
     def close(self) -> None:
-        if self.trouble:
-            return
-        try:
-            self._spool.seek(0)
-            page_file.write_page(self._path, read_log(self._spool, "this run"))
-            self._written = True
-        except OSError as error:
-            self._give_up(error)
-        finally:
-            self._spool.close()
+        if not self.trouble:
+            with self._writing(), self._file as spool:
+                spool.seek(0)
+                page_file.write_page(self._path, read_log(spool, "this run"))
 
     def lines(self) -> Sequence[str]:
-        return [f"report written to {self._given}"] if self._written else []
-
-    def _give_up(self, error: OSError) -> None:
-        self.trouble = f"--rl-html={self._given}: {error.strerror or error}; no report was written"
+        return [] if self.trouble else [f"report written to {self._path}"]
 
 
 def open_report(config: pytest.Config) -> HtmlReport | None:
@@ -62,4 +41,4 @@ def open_report(config: pytest.Config) -> HtmlReport | None:
         return None
     if not page_file.has_charts():
         raise pytest.UsageError(f"--rl-html needs plotly for its charts: {page_file.INSTALL_LINE}")
-    return HtmlReport(path, config.getoption("rl_html"))
+    return HtmlReport(path)

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass
 from statistics import median
 
 from pytest_rlstability.leaks.signals.facts import SignalFacts, signal_facts
-from pytest_rlstability.model.events import Finished, Judged, Session, Started
+from pytest_rlstability.model.events import Finished, Judged, Outcome, Session, Started
 from pytest_rlstability.model.messages import Json
 from pytest_rlstability.model.series import LAP_TIME
 from pytest_rlstability.model.units import format_duration
+from pytest_rlstability.model.verdict import PLAIN_FAILURE, Word
 from pytest_rlstability.reports.log_reader import Attempt, RunRecord, TestRecord
-from pytest_rlstability.reports.page_statuses import STATUSES, UNFINISHED, Status, status_of, statuses_json
 from pytest_rlstability.reports.page_text import error_line, readable
 from pytest_rlstability.verdicts.leak import LeakState
 
@@ -26,6 +27,42 @@ _MADE_HERE = {
     "run_passed": ("run passed", "count"),
     "peak_memory": ("peak memory", "bytes"),
 }
+
+
+@dataclass(frozen=True, eq=False)
+class Status:
+    """One way in which a test can end. *one* and *many* are its nouns, *label* is what a row of the list shows, and
+    *tone* the name of its colour in ``page.css``. The name stands for an empty label or tone."""
+
+    name: str
+    one: str
+    many: str
+    bad: bool = False
+    label: str = ""
+    tone: str = ""
+
+
+FAILED = Status(PLAIN_FAILURE, "other failure", "other failures", bad=True)
+UNFINISHED = Status("UNFINISHED", "unfinished test", "unfinished tests", bad=True, label="NO END")
+XFAILED = Status("xfailed", "failed as expected", "failed as expected", tone="skipped")
+SKIPPED = Status("skipped", "skipped", "skipped")
+PASSED = Status("passed", "passed", "passed")
+_VERDICTS = {word: Status(word.value, word.one, word.many, bad=True) for word in Word}
+STATUSES = (*_VERDICTS.values(), FAILED, UNFINISHED, XFAILED, SKIPPED, PASSED)
+"""Worst first."""
+
+
+def status_of(attempt: Attempt) -> Status:
+    end = attempt.end
+    match end.outcome:
+        case Outcome.FAILED:
+            return _VERDICTS[end.verdict.word] if end.verdict else FAILED
+        case Outcome.SKIPPED:
+            return XFAILED if end.verdict or end.xfailed else SKIPPED
+        case Outcome.PASSED:
+            return PASSED
+        case Outcome.INTERRUPTED:
+            return UNFINISHED
 
 
 def page_data(runs: Sequence[RunRecord]) -> Json:
@@ -44,7 +81,10 @@ def page_data(runs: Sequence[RunRecord]) -> Json:
     described = {name: facts for run in runs if run.session for name, facts in run.session.signals.items()}
     signals = signal_facts(described)
     return {
-        "statuses": statuses_json(),
+        "statuses": [
+            {**asdict(status), "label": status.label or status.name, "tone": status.tone or status.name.lower()}
+            for status in STATUSES
+        ],
         "runs": [_run(run) for run in runs],
         "origins": [{"host": host, "worker": worker} for host, worker in origins],
         "signals": {name: _described(name, signals.get(name)) for name in sorted(names)},

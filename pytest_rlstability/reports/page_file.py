@@ -8,17 +8,16 @@ import json
 import re
 import time
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from importlib.resources import files
 from pathlib import Path
 
 from pytest_rlstability import __version__
 from pytest_rlstability.model.messages import Json
 from pytest_rlstability.model.units import counted
+from pytest_rlstability.reports.files import replacing
 from pytest_rlstability.reports.log_reader import RunRecord
-from pytest_rlstability.reports.page_data import page_data
-from pytest_rlstability.reports.page_statuses import STATUSES
-from pytest_rlstability.reports.whole_file import replacing
+from pytest_rlstability.reports.page_data import STATUSES, page_data
 
 INSTALL_LINE = "pip install 'pytest-rlstability[report]'"
 _SLOT = re.compile(r"\{\{([\w.]+)\}\}")
@@ -31,28 +30,23 @@ def has_charts() -> bool:
 
 def write_page(path: Path, runs: Sequence[RunRecord]) -> None:
     """Write the page of *runs*. Raises ``OSError``."""
-    with replacing(path) as file:
-        file.writelines(_parts(page_data(runs)))
-
-
-def _parts(data: Json) -> Iterator[str]:
     from plotly.offline import get_plotlyjs
 
-    folder = files("pytest_rlstability.reports") / "page"
-    filled = {
-        "title": lambda: html.escape(title(data)),
-        "version": lambda: html.escape(__version__),
-        "made": lambda: time.strftime("%Y-%m-%d %H:%M"),
-        "data": lambda: script_json(data),
-        "plotly": lambda: script_text(get_plotlyjs()),
+    folder, data = files("pytest_rlstability.reports") / "page", page_data(runs)
+    known = {
+        "title": html.escape(title(data)),
+        "version": html.escape(__version__),
+        "made": time.strftime("%Y-%m-%d %H:%M"),
+        "data": script_json(data),
+        "plotly": script_text(get_plotlyjs()),
     }
-    for number, part in enumerate(_SLOT.split((folder / "page.html").read_text(encoding="utf-8"))):
-        if number % 2 == 0:
-            yield part
-        elif part in filled:
-            yield filled[part]()
-        else:
-            yield (folder / part).read_text(encoding="utf-8")
+
+    def fill(slot: re.Match[str]) -> str:
+        """A known text, or a file of the page."""
+        return known[slot[1]] if slot[1] in known else (folder / slot[1]).read_text(encoding="utf-8")
+
+    with replacing(path) as file:
+        file.write(_SLOT.sub(fill, (folder / "page.html").read_text(encoding="utf-8")))
 
 
 def title(data: Json) -> str:

@@ -11,12 +11,13 @@ import pytest
 from pytest_rlstability.config.options import path_option
 from pytest_rlstability.model.events import Event, Started
 from pytest_rlstability.reports.exposition import FindFamily, kit_families, registry_of, require_library
+from pytest_rlstability.reports.files import FileReport
 from pytest_rlstability.reports.run_state import RunState
 
 REFRESH_SECONDS = 15.0
 
 
-class TextFile:
+class TextFile(FileReport):
     """Rewrites the metrics every few seconds: to another file first, which then replaces the old one.
 
     A failed write is repeated the next time; only the last failure is reported.
@@ -25,7 +26,7 @@ class TextFile:
     def __init__(
         self, path: Path, find_family: FindFamily = lambda name: None, *, refresh_seconds: float = REFRESH_SECONDS
     ) -> None:
-        self.trouble = ""
+        super().__init__(f"--rl-prometheus={path}", "the metrics are not written")
         self._path = path
         self._refresh_seconds = refresh_seconds
         self._state = RunState()
@@ -57,12 +58,9 @@ class TextFile:
     def _write(self) -> None:
         from prometheus_client import write_to_textfile
 
-        try:
+        with self._writing():
             self._path.parent.mkdir(parents=True, exist_ok=True)
             write_to_textfile(str(self._path), self._registry)
-            self.trouble = ""
-        except OSError as error:
-            self.trouble = f"--rl-prometheus={self._path}: {error.strerror or error}; the metrics are not written"
 
 
 def open_report(config: pytest.Config) -> TextFile | None:

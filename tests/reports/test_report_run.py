@@ -57,7 +57,7 @@ def data_of(page):
 @pytest.mark.slow
 def test_a_run_with_every_trouble_becomes_a_page(run_pytest):
     outcome = run_pytest(TROUBLES, "--rl-html=out/run.html")
-    assert "rl-stability: report written to out/run.html" in outcome.text
+    assert f"rl-stability: report written to {run_pytest.path / 'out' / 'run.html'}" in outcome.text
     data = data_of(run_pytest.path / "out" / "run.html")
     tests = {test["id"].partition("::")[2]: test for test in data["tests"]}
     assert [test["status"] for test in data["tests"]] == (

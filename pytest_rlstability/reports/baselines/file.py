@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from pytest_rlstability.reports.baselines.measures import Measure, TestMeasures
-from pytest_rlstability.reports.whole_file import replacing
+from pytest_rlstability.reports.files import replacing
 
 SCHEMA = 1
 KIND = "rl-stability baseline"
