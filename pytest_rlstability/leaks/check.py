@@ -75,7 +75,6 @@ class LeakCheck:
         self.measured_from = 0
         self.lap_seconds = 0.0
         self.measured_seconds = 0.0
-        self.sampling_seconds = 0.0
         self.watched: list[Watched] = []
         self.missing: dict[str, str] = {}
         self.known_leaks: list[KnownLeak] = []
@@ -93,12 +92,11 @@ class LeakCheck:
         self._opened_at = 0.0
         self._open = False
 
-    # what the caller sees
-
     def windows(self) -> Iterator[int]:
         """Numbers of laps to run, one after the other, until there is a verdict or the time is up."""
-        self.open()
-        yield from self._warm_up()
+        self._begin()
+        while not self._is_warm():
+            yield from self._run(self._next_window(self.settings.warmup, self.laps))
         self._begin_measuring()
         yield from self._measure()
 
@@ -116,15 +114,19 @@ class LeakCheck:
         return self.laps - self.measured_from
 
     @property
+    def elapsed(self) -> float:
+        return self._clock() - self._opened_at
+
+    @property
     def seconds_left(self) -> float:
-        return self.settings.budget - (self._clock() - self._opened_at)
+        return self.settings.budget - self.elapsed
 
     @property
     def seconds_per_lap(self) -> float:
         return max(self.lap_seconds / max(self.laps, 1), 1e-7)
 
     def read(self, watched: Sequence[Watched]) -> list[float]:
-        """The values of *watched* now. They are not added to the samples."""
+        """The values of *watched* now, without what libraries and pytest are known to keep."""
         self._keepings.trim()
         gc.collect()
         return [entry.signal.read() - self._known(entry.signal.name) for entry in watched]
@@ -133,9 +135,7 @@ class LeakCheck:
         """Sections for the report, besides the signals."""
         return []
 
-    def open(self) -> None:
-        if self._open:
-            return
+    def _begin(self) -> None:
         self._open, self._opened_at = True, self._clock()
         signals, self.missing = self.settings.catalog.open(self.settings.signals)
         self._charted = [signal for signal in signals if not signal.judged]
@@ -153,13 +153,10 @@ class LeakCheck:
             self._open = False
             gc.unfreeze()
             self._emit_judgements()
-            self._close_known_leaks()
             for signal in [*(watched.signal for watched in self.watched), *self._charted]:
                 signal.close()
-
-    def _close_known_leaks(self) -> None:
-        for known in self.known_leaks:
-            known.close()
+            for known in self.known_leaks:
+                known.close()
 
     def judge_now(self, final: bool) -> None:
         """Bring every judgement up to date with the samples."""
@@ -179,12 +176,7 @@ class LeakCheck:
 
     # the phases
 
-    def _warm_up(self) -> Iterator[int]:
-        while not self._warm():
-            wanted = self.settings.warmup
-            yield from self._run(self._next_window(wanted - self.laps if wanted is not None else None))
-
-    def _warm(self) -> bool:
+    def _is_warm(self) -> bool:
         if self.settings.warmup is not None:
             return self.laps >= self.settings.warmup
         if any(watched.series.growth >= watched.rule.ceiling / 8 for watched in self.watched):
@@ -195,7 +187,8 @@ class LeakCheck:
 
     def _begin_measuring(self) -> None:
         gc.unfreeze()
-        self._close_known_leaks()
+        for known in self.known_leaks:
+            known.close()
         self.known_leaks = self.settings.open_known_leaks()
         gc.collect()
         gc.freeze()
@@ -210,8 +203,7 @@ class LeakCheck:
     def _measure(self) -> Iterator[int]:
         next_look = FEWEST_SAMPLES
         while True:
-            laps_left = self.settings.laps - self.measured_laps if self.settings.laps is not None else None
-            yield from self._run(self._next_window(laps_left))
+            yield from self._run(self._next_window(self.settings.laps, self.measured_laps))
             final = self._time_is_up() or (self.settings.laps is not None and self.measured_laps >= self.settings.laps)
             if not final and self.measured_laps < next_look:
                 continue
@@ -241,7 +233,7 @@ class LeakCheck:
 
     # how many laps until the next sample
 
-    def _next_window(self, laps_left: int | None) -> int:
+    def _next_window(self, wanted: int | None, done: int) -> int:
         count = max(2, self.laps // 8) if self.laps > 1 else 1
         if self.measured_from and self._lap_cost:
             # evenly spaced samples show more, so the windows of a short check stay short
@@ -250,28 +242,27 @@ class LeakCheck:
             count = min(count, math.ceil(self._sample_cost / (SAMPLING_SHARE * self._lap_cost)))
             count = max(count, self.measured_laps // FINEST)
             count = min(count, math.ceil(max(self._time_left(), 0.01) / self._lap_cost))
-        for watched in self.watched:
-            count = min(count, self._laps_to_ceiling(watched))
-        if laps_left is not None:
-            count = min(count, laps_left)
-        return max(count, 1)
+        if wanted is not None:
+            count = min(count, wanted - done)
+        return max(min(count, self._laps_to_ceiling()), 1)
 
-    def _laps_to_ceiling(self, watched: Watched) -> int:
+    def _laps_to_ceiling(self) -> int:
         """A part of the laps until growth reaches its ceiling: a leak must not starve the machine."""
-        growth, done = watched.series.growth, max(self.measured_laps, 1)
-        if growth <= 0 or math.isinf(watched.rule.ceiling):
-            return 1 << 30
-        ceiling = watched.rule.ceiling
-        while ceiling <= growth:
-            ceiling *= 2
-        room = max((ceiling - growth) / 8, ceiling / 32)
-        return max(1, math.ceil(room * done / growth))
+        laps = 1 << 30
+        for watched in self.watched:
+            growth, ceiling = watched.series.growth, watched.rule.ceiling
+            if growth > 0 and not math.isinf(ceiling):
+                while ceiling <= growth:
+                    ceiling *= 2
+                room = max((ceiling - growth) / 8, ceiling / 32)
+                laps = min(laps, max(1, math.ceil(room * max(self.measured_laps, 1) / growth)))
+        return laps
 
     def _time_to_measure(self) -> float:
         return MEASURING_SHARE * self.settings.budget
 
     def _time_left(self) -> float:
-        return self._time_to_measure() - (self._clock() - self._opened_at)
+        return self._time_to_measure() - self.elapsed
 
     def _time_is_up(self) -> bool:
         if self._time_left() > 0:
@@ -284,16 +275,12 @@ class LeakCheck:
 
     def _sample(self) -> None:
         started = self._clock()
-        self._keepings.trim()
-        gc.collect()
-        for watched in self.watched:
-            if not watched.signal.expensive:
-                moment = self.measured_seconds / 60 if watched.by_minute else self.measured_laps
-                watched.series.add(moment, watched.signal.read() - self._known(watched.signal.name))
+        cheap = [watched for watched in self.watched if not watched.signal.expensive]
+        for watched, value in zip(cheap, self.read(cheap), strict=True):
+            watched.series.add(self.measured_seconds / 60 if watched.by_minute else self.measured_laps, value)
         self._sample_expensive()
         self._emit_sample(started - self._opened_at)
         cost = self._clock() - started
-        self.sampling_seconds += cost
         self._sample_cost = cost if not self._sample_cost else 0.8 * self._sample_cost + 0.2 * cost
 
     def _known(self, name: str) -> float:
@@ -347,7 +334,7 @@ class LeakCheck:
             for watched in self.watched
             if watched.judgement.per_lap or watched.rule.limit or watched.signal.most is not None
         ]
-        self._emit({**self._sample_record(self._clock() - self._opened_at, {}), "judged": judged})
+        self._emit({**self._sample_record(self.elapsed, {}), "judged": judged})
 
     def _rule(self, signal: Signal) -> Rule:
         limit = self.settings.limit_of(signal.unit)

@@ -11,7 +11,7 @@ from pytest_rlstability.leaks.check import Emit, LeakCheck, Watched
 from pytest_rlstability.leaks.report import amount
 from pytest_rlstability.leaks.settings import LeakSettings
 from pytest_rlstability.leaks.signals.protocol import Signal
-from pytest_rlstability.leaks.soak_forecast import growth_per_second, hours_until, pace
+from pytest_rlstability.leaks.soak_forecast import growth_per_second, pace
 from pytest_rlstability.leaks.soak_output import CapturedOutput
 from pytest_rlstability.model.series import Series
 from pytest_rlstability.model.soak_state import SoakState
@@ -56,7 +56,7 @@ class SoakCheck(LeakCheck):
     @property
     def seconds_left(self) -> float:
         """The time to find the holder of what leaked. It comes on top of the soak's, and is longer for a long soak."""
-        spent = 0.0 if self._soaked_for is None else self._elapsed - self._soaked_for
+        spent = 0.0 if self._soaked_for is None else self.elapsed - self._soaked_for
         return time_for_holders(self.duration, self.settings.budget) - spent
 
     def sections(self) -> list[Section]:
@@ -65,22 +65,20 @@ class SoakCheck(LeakCheck):
     def state(self) -> SoakState:
         """The state of the soak now."""
         growing = [entry for entry in self.watched if entry.judgement.growing]
-        word = self._word()
-        worst = next(iter(self._leaks_so_far() or self.undecided()), None) if word else None
+        word, suspect = self._verdict_so_far()
         per_second = growth_per_second(self.memory.laps, self.memory.values)
         laps = pace(self.lap_times.laps, self.lap_times.values)
         limit = self.settings.memory_limit
-        room = memory_room(limit) if per_second else None
         return SoakState(
             duration=self.duration,
-            seconds=round(self._elapsed if self._soaked_for is None else self._soaked_for, 3),
+            seconds=round(self.elapsed if self._soaked_for is None else self._soaked_for, 3),
             laps=self.laps,
             verdict=word,
-            growing="" if worst is None else _growth_text(worst),
+            growing=suspect,
             per_lap={entry.signal.name: round(entry.judgement.per_lap, 3) for entry in growing},
             memory=self.memory.last,
             memory_per_hour=round(per_second * 3600),
-            hours_to_limit=hours_until(room, per_second),
+            hours_to_limit=memory_room(limit) / per_second / 3600 if per_second else None,
             limit="the memory of this machine" if limit is None else f"the limit of {amount(limit, 'bytes')}",
             lap_seconds_first=laps.first,
             lap_seconds_last=laps.last,
@@ -98,13 +96,13 @@ class SoakCheck(LeakCheck):
     def _measure(self) -> Iterator[int]:
         while self._time_left() > 0 and not self.ended_early:
             yield from self._run_for(min(self._interval(), self._time_left()))
-            if self._elapsed - self._judged_at >= min(max(0.5, self._elapsed / 20), LONGEST_INTERVAL):
-                self._judged_at = self._elapsed
+            if self.elapsed - self._judged_at >= min(max(0.5, self.elapsed / 20), LONGEST_INTERVAL):
+                self._judged_at = self.elapsed
                 self.judge_now(final=False)
                 if self._starves():
                     yield from self._rule_out_others()
                     self.ended_early = self._starves()
-        self._soaked_for = self._elapsed
+        self._soaked_for = self.elapsed
         self.judge_now(final=True)
         yield from self._rule_out_others()
 
@@ -114,8 +112,7 @@ class SoakCheck(LeakCheck):
         The laps come in short stretches, so that the clock is read even if laps suddenly take a thousand times as long.
         """
         laps_before, seconds_before = self.laps, self.lap_seconds
-        most = min((self._laps_to_ceiling(watched) for watched in self.watched), default=1 << 30)
-        until, count = self._clock() + seconds, 1
+        most, until, count = self._laps_to_ceiling(), self._clock() + seconds, 1
         while True:
             left = until - self._clock()
             fitting = int(min(left, STRETCH) / self._lap_cost) if self._lap_cost > 0 else 1
@@ -123,21 +120,17 @@ class SoakCheck(LeakCheck):
             yield from self._count_laps(count)
             if self._clock() >= until or self.laps - laps_before >= most:
                 break
-        self.lap_times.add(self._elapsed, (self.lap_seconds - seconds_before) / (self.laps - laps_before))
+        self.lap_times.add(self.elapsed, (self.lap_seconds - seconds_before) / (self.laps - laps_before))
         self._sample()
 
     def _interval(self) -> float:
         """Seconds from one sample to the next: short at first, and never so long that there are too few to judge."""
-        wanted = self.settings.every or min(self._elapsed / 100, LONGEST_INTERVAL)
+        wanted = self.settings.every or min(self.elapsed / 100, LONGEST_INTERVAL)
         affordable = self._sample_cost / SAMPLING_SHARE
         return min(max(wanted, affordable), self.duration / FEWEST_IN_A_SOAK)
 
     def _time_to_measure(self) -> float:
         return self.duration
-
-    @property
-    def _elapsed(self) -> float:
-        return self._clock() - self._opened_at
 
     def _starves(self) -> bool:
         return any(entry.series.growth >= entry.rule.ceiling for entry in self.leaks())
@@ -146,7 +139,7 @@ class SoakCheck(LeakCheck):
 
     def _sample(self) -> None:
         self._output.trim()
-        self.memory.add(self._elapsed, resident_memory(os.getpid()))
+        self.memory.add(self.elapsed, resident_memory(os.getpid()))
         super()._sample()
 
     def _sample_record(self, elapsed: float, values: Mapping[str, float]) -> dict[str, object]:
@@ -163,22 +156,19 @@ class SoakCheck(LeakCheck):
         room = memory_room(self.settings.memory_limit) * ROOM_SHARE
         return replace(rule, ceiling=max(room, 2.0**24) if signal.unit == "bytes" else float("inf"))
 
-    def _word(self) -> str:
-        if self._soaked_for is None and self._elapsed < EARLY * self.duration:
-            return ""
-        if self._leaks_so_far():
-            return Word.LEAK
-        return LeakState.UNDECIDED if self.undecided() else LeakState.CLEAN
-
-    def _leaks_so_far(self) -> list[Watched]:
-        """What leaks. Signals that other processes share count at the end only, once those are ruled out."""
-        return [entry for entry in self.leaks() if self._soaked_for is not None or not entry.signal.foreign]
+    def _verdict_so_far(self) -> tuple[str, str]:
+        """The word, and what grows; empty while it is too early to say."""
+        ended = self._soaked_for is not None
+        if not ended and self.elapsed < EARLY * self.duration:
+            return "", ""
+        # other processes are ruled out at the end only
+        leaks = [entry for entry in self.leaks() if ended or not entry.signal.foreign]
+        for entry in leaks or self.undecided():
+            growth = f"{entry.signal.title} +{amount(entry.judgement.per_lap, entry.signal.unit)} per {entry.per}"
+            return Word.LEAK if leaks else LeakState.UNDECIDED, growth
+        return LeakState.CLEAN, ""
 
 
 def check_for(settings: LeakSettings, *, emit: Emit | None = None, extra: Sequence[Watched] = ()) -> LeakCheck:
     """The check that *settings* ask for: a soak if they have a duration."""
     return (LeakCheck if settings.duration is None else SoakCheck)(settings, emit=emit, extra=extra)
-
-
-def _growth_text(entry: Watched) -> str:
-    return f"{entry.signal.title} +{amount(entry.judgement.per_lap, entry.signal.unit)} per {entry.per}"

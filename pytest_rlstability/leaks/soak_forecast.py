@@ -58,14 +58,3 @@ def growth_per_second(moments: Sequence[float], memory: Sequence[float]) -> floa
     span = moments[-1] - moments[0]
     judged = judge(moments, memory, _MEMORY_RULE, Evidence(laps=span, seconds=span, budget=span, final=True))
     return max(judged.per_lap, 0.0) if judged.growing else 0.0
-
-
-def hours_until(room: float | None, per_second: float) -> float | None:
-    """Hours until *room* bytes are used up at this rate; None if they never are, or if the room is not known.
-
-    >>> hours_until(36e6, 1000)
-    10.0
-    """
-    if room is None or per_second <= 0:
-        return None
-    return max(room, 0.0) / per_second / 3600

@@ -25,14 +25,11 @@ class CapturedOutput:
     def trim(self) -> None:
         for descriptor in self._left_out:
             size = os.fstat(descriptor).st_size
-            if size > MOST_BYTES:
-                self._cut(descriptor, size)
-
-    def _cut(self, descriptor: int, size: int) -> None:
-        """Cut the file. All its writers share one position, so moving it here moves it for all of them."""
-        tail = os.pread(descriptor, KEPT_BYTES, size - KEPT_BYTES)
-        self._left_out[descriptor] += size - 2 * KEPT_BYTES
-        os.ftruncate(descriptor, KEPT_BYTES)
-        os.lseek(descriptor, KEPT_BYTES, os.SEEK_SET)
-        note = f"\n[... {self._left_out[descriptor]:,} bytes left out by rl-stability ...]\n"
-        os.write(descriptor, note.encode() + tail)
+            if size <= MOST_BYTES:
+                continue
+            tail = os.pread(descriptor, KEPT_BYTES, size - KEPT_BYTES)
+            self._left_out[descriptor] += size - 2 * KEPT_BYTES
+            os.ftruncate(descriptor, KEPT_BYTES)
+            os.lseek(descriptor, KEPT_BYTES, os.SEEK_SET)  # all writers of the file share one position
+            note = f"\n[... {self._left_out[descriptor]:,} bytes left out by rl-stability ...]\n"
+            os.write(descriptor, note.encode() + tail)

@@ -8,7 +8,7 @@ from importlib import import_module
 
 import pytest
 
-from pytest_rlstability.leaks.soak_forecast import growth_per_second, hours_until, pace
+from pytest_rlstability.leaks.soak_forecast import growth_per_second, pace
 from pytest_rlstability.model.memory_history import NEWEST, MemoryHistory
 from pytest_rlstability.model.soak_state import SoakState
 
@@ -58,12 +58,6 @@ def test_memory_that_grows_is_told_from_an_allocators_habits(seed: int) -> None:
     assert growth_per_second(SECONDS, levels_off) == 0
     leaks = [value + 0.02 * MIB * second for value, second in zip(habits, SECONDS, strict=True)]
     assert growth_per_second(SECONDS, leaks) == pytest.approx(0.02 * MIB, rel=0.1)
-
-
-def test_hours_are_told_only_when_memory_grows() -> None:
-    assert hours_until(3600.0, 0.0) is None
-    assert hours_until(None, 5.0) is None
-    assert hours_until(-5.0, 5.0) == 0
 
 
 def test_a_state_survives_the_journey_and_a_newer_sender() -> None:
