@@ -31,11 +31,7 @@ class Growth:
 
 
 def growth(laps: Sequence[float], seconds: Sequence[float], values: Sequence[float]) -> Growth | None:
-    """How *values* grow after the first third of the samples, the warm-up; ``None`` when there are too few.
-
-    >>> growth(range(9), range(9), [9, 9, 9, 2, 3, 4, 5, 6, 7])
-    Growth(per_lap=1.0, per_minute=60.0, error=0.0, laps=8)
-    """
+    """How *values* grow after the first third of the samples, the warm-up; ``None`` when there are too few."""
     if len(values) < FEWEST_SAMPLES:
         return None
     settled = slice(-2 * (len(values) // 3), None)
@@ -89,11 +85,7 @@ def _distance(positions: Sequence[float]) -> float:
 
 
 def mean_rate(positions: Sequence[float], values: Sequence[float]) -> float:
-    """The change from the first value to the last, per unit of position; 0 when nothing lies between them.
-
-    >>> mean_rate([1, 11], [3, 33])
-    3.0
-    """
+    """The change from the first value to the last, per unit of position; 0 when nothing lies between them."""
     distance = positions[-1] - positions[0] if len(positions) else 0
     return (values[-1] - values[0]) / distance if distance else 0.0
 
@@ -108,11 +100,7 @@ def concordance(values: Sequence[float]) -> int:
 
 
 def spread(numbers: Sequence[float]) -> float:
-    """The standard deviation of *numbers*, estimated by the median absolute deviation: outliers do not count.
-
-    >>> spread([1.0, 1.0, 1.0, 1.0, 50.0])
-    0.0
-    """
+    """The standard deviation of *numbers*, estimated by the median absolute deviation: outliers do not count."""
     if not numbers:
         return 0.0
     center = median(numbers)

@@ -22,15 +22,7 @@ PHASES = ("start", "setup", "call", "teardown", "exit")
 
 
 class ProcessCounters:
-    """The counters of one process. Writing one costs about a tenth of a microsecond and survives any crash.
-
-    >>> import tempfile
-    >>> with tempfile.TemporaryDirectory() as directory:
-    ...     counters = ProgressCounters(Path(directory)).of_process(3)
-    ...     counters.begin(); counters.beat(); counters.lap(7); counters.enter("call")
-    ...     counters.beats, counters.laps, counters.phase
-    (2, 7, 'call')
-    """
+    """The counters of one process. Writing one costs about a tenth of a microsecond and survives any crash."""
 
     __slots__ = ("_cells",)
 

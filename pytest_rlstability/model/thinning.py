@@ -20,12 +20,7 @@ ROOM = 40_000_000
 
 class Thinning:
     """Decides for each sample of one test whether it is kept: ever more rarely, but at least one in *longest* seconds
-    times the number of *workers*.
-
-    >>> thinning = Thinning(workers=2)
-    >>> [second for second in range(100_000) if thinning.keeps(second)][-2:]
-    [99850, 99970]
-    """
+    times the number of *workers*."""
 
     def __init__(self, workers: int = 1, *, longest: float = LONGEST) -> None:
         self._longest = longest * max(workers, 1)

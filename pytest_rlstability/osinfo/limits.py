@@ -13,8 +13,10 @@ from pytest_rlstability.osinfo.shared_memory import DIRECTORY as SHARED_MEMORY
 
 
 def gather(root: Path) -> dict[str, Any]:
+    memory = memory_fields(root)
     return {
-        **_memory(root),
+        "memory": memory.get("MemTotal"),
+        "memory_available": memory.get("MemAvailable"),
         **_shared_memory(root),
         "memory_limit": memory_limit(root),
         "cpu_limit": cpu_limit(root),
@@ -41,11 +43,6 @@ def usable_processors() -> int:
     """Whole processors that this process may keep busy, at least 1: those allowed, within the container's limit."""
     limit = cpu_limit()
     return max(1, allowed_processors() if limit is None else min(allowed_processors(), int(limit)))
-
-
-def _memory(root: Path) -> dict[str, int | None]:
-    fields = memory_fields(root)
-    return {"memory": fields.get("MemTotal"), "memory_available": fields.get("MemAvailable")}
 
 
 def _shared_memory(root: Path) -> dict[str, int | None]:

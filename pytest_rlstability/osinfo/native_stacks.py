@@ -46,12 +46,8 @@ class NativeThread:
 
 
 def native_stack(pid: int, mode: str = "auto") -> str:
-    """The native stacks of a live process, newest frame first; of a crashed one only the thread that crashed.
-    If there is none, a line in parentheses says why.
-
-    >>> native_stack(1, "off")
-    '(off)'
-    """
+    """The native stacks of a live process, newest frame first; of a crashed one only the thread that crashed. If there
+    is none, a line in parentheses says why."""
     if mode == "off":
         return "(off)"
     if sys.platform != "linux":

@@ -25,7 +25,8 @@ def own_segments(directory: str, names: Collection[str]) -> list[str]:
     found = held_by(family, directory, names)
     found |= {name for name in names if any(_has_number(name, pid) for pid in family)}
     unclaimed = {name for name in set(names) - found if _is_this_users(f"{directory}/{name}")}
-    if unclaimed and not _beside_other_workers():
+    workers = int(os.environ.get("PYTEST_XDIST_WORKER_COUNT") or 1)
+    if unclaimed and workers == 1:
         found |= unclaimed - held_by(set(linux.pids()) - family, directory, unclaimed)
     return sorted(found)
 
@@ -49,7 +50,3 @@ def _is_this_users(path: str) -> bool:
         return os.stat(path).st_uid == os.getuid()
     except OSError:
         return False
-
-
-def _beside_other_workers() -> bool:
-    return int(os.environ.get("PYTEST_XDIST_WORKER_COUNT") or 1) > 1

@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from pytest_rlstability.model.growth import FEWEST_SAMPLES, concordance, growth, mean_rate, slope, spread
+from pytest_rlstability.model.growth import FEWEST_SAMPLES, Growth, concordance, growth, mean_rate, slope, spread
 
 
 @pytest.mark.parametrize("rate", [0, 1, 3, -7, 64, 0.5, 1024.25])
@@ -39,6 +39,7 @@ def test_a_spike_and_a_warm_up_are_not_growth() -> None:
     found = growth(range(60), range(60), values)
     assert found is not None
     assert (found.per_lap, found.per_minute, found.error) == (0.0, 0.0, 0.0)
+    assert growth(range(9), range(9), [9, 9, 9, 2, 3, 4, 5, 6, 7]) == Growth(1.0, 60.0, error=0.0, laps=8)
 
 
 @pytest.mark.parametrize("period", [5, 17, 70])
@@ -64,6 +65,11 @@ def test_growth_per_minute_is_by_time_not_by_laps() -> None:
     assert found.laps == 59
 
 
+def test_a_mean_rate_is_by_the_ends_alone() -> None:
+    assert mean_rate([1, 5, 11], [3, 99, 33]) == 3.0
+
+
 def test_the_spread_of_normal_numbers_is_their_standard_deviation() -> None:
+    assert spread([1.0, 1.0, 1.0, 1.0, 50.0]) == 0.0
     generator = random.Random(2)
     assert spread([generator.gauss(3, 2) for _ in range(4000)]) == pytest.approx(2, rel=0.1)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pytest_rlstability.model.stack_dump import parse_dump
-from pytest_rlstability.osinfo.native_stacks import NativeThread, _parse_gdb, _parse_pystack
+from pytest_rlstability.osinfo.native_stacks import NativeThread, _parse_gdb, _parse_pystack, native_stack
 
 DUMP = """Fatal Python error: Segmentation fault
 
@@ -91,3 +91,7 @@ def test_pystack_and_gdb_tell_the_same_story():
 def test_a_thread_that_only_pytest_runs_still_shows_something():
     thread = NativeThread("thread 1 (x)", ["pytest_pyfunc_call at /site-packages/_pytest/python.py:1 [Python]"])
     assert len(thread.render().splitlines()) == 2
+
+
+def test_no_native_stack_where_none_is_wanted():
+    assert native_stack(1, "off") == "(off)"
