@@ -21,6 +21,8 @@ class TestMemory:
     __test__ = False
 
     def __init__(self) -> None:
+        self.in_use = 0
+        """What the process used at the end of the last test, mapped files left out."""
         self._cap: int | None = None
         self._peak_of_children = 0
 
@@ -49,6 +51,7 @@ class TestMemory:
         # What a child used counts from its fork, this process's memory included. That is no more than the peak below.
         children = getrusage(RUSAGE_CHILDREN).ru_maxrss
         grown = children * 1024 if children > self._peak_of_children else 0
+        self.in_use = own.size(b"RssAnon")
         peak = max(own.size(b"VmHWM"), grown) - own.size(b"RssFile")
         return peak, self._cap is not None and peak > self._cap
 

@@ -11,7 +11,7 @@ import pytest
 from pytest_rlstability.child.dead_workers import dead_workers
 from pytest_rlstability.child.output import shorten
 from pytest_rlstability.compat.pytest import keep_subtest_arguments, remove_from_hook
-from pytest_rlstability.model.messages import Json, PhaseReported, WarningRecorded, plain
+from pytest_rlstability.model.messages import FixtureEntered, Json, PhaseReported, WarningRecorded, plain
 from pytest_rlstability.model.progress_counters import ProcessCounters
 from pytest_rlstability.osinfo.message_socket import MessageSocket
 
@@ -40,6 +40,7 @@ class ReportSender:
         self._config = config
         self._directory = directory
         self._connection: MessageSocket | None = None
+        self._fixture = ""
         self.all_passed = True
         """Whether every report since this was set was one of passing."""
 
@@ -61,6 +62,18 @@ class ReportSender:
     def pytest_runtest_teardown(self) -> Generator[None, object, object]:
         self._counters.enter("teardown")
         return (yield)
+
+    @pytest.hookimpl(wrapper=True, tryfirst=True)
+    def pytest_fixture_setup(self, fixturedef: pytest.FixtureDef[object]) -> Generator[None, object, object]:
+        if fixturedef.scope == "function" or self._connection is None:
+            return (yield)
+        outer, self._fixture = self._fixture, fixturedef.argname
+        self._connection.send(FixtureEntered(self._fixture))
+        try:
+            return (yield)
+        finally:
+            self._fixture = outer
+            self._connection.send(FixtureEntered(outer))
 
     @pytest.hookimpl
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:

@@ -29,13 +29,15 @@ class ResourceSnapshot:
         self._counts = _counts()
         self._owners: dict[str, str] = {}
 
-    def note_owner(self, test: str) -> None:
+    def note_owner(self, test: str) -> list[str]:
         """*test* has ended and its process goes on: what is new belongs to it. Cheap where the counts are the same."""
         counts, before = _counts(), self._counts
         self._counts = counts
-        if counts != before:
-            for line in self._left():
-                self._owners.setdefault(line, test)
+        if counts == before:
+            return []
+        new = [line for line in self._left() if line not in self._owners]
+        self._owners.update(dict.fromkeys(new, test))
+        return new
 
     def left_since(self) -> list[str]:
         """What is there now and was not then, with the test that made it where several were noted."""

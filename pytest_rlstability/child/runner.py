@@ -8,7 +8,7 @@ from __future__ import annotations
 import sys
 import threading
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from os import _exit, getpid  # bound here: a test may replace them
@@ -21,8 +21,10 @@ from pytest_rlstability.child import crash_handlers, dead_workers
 from pytest_rlstability.child.alarms import report_alarms
 from pytest_rlstability.child.coverage import save_coverage
 from pytest_rlstability.child.exit_checks import check_exit, drop_references
+from pytest_rlstability.child.gc_freeze import collect
 from pytest_rlstability.child.memory import TestMemory
 from pytest_rlstability.child.output import Output, output_paths
+from pytest_rlstability.child.process_state import ProcessState
 from pytest_rlstability.child.report_sender import ReportSender, remove_other_reporters
 from pytest_rlstability.child.resources import ResourceSnapshot
 from pytest_rlstability.child.seeds import Seeds
@@ -132,7 +134,7 @@ class TestRunner:
     def work(self, find: FindTest) -> None:
         """Run the tests that come, until the process is to end."""
         own_pid = getpid()
-        before = ResourceSnapshot()
+        before, state = ResourceSnapshot(), ProcessState()
         item: pytest.Item | None = None
         continues = False
         while (message := self._connection.receive()) is not None:
@@ -146,10 +148,12 @@ class TestRunner:
                         _exit(0)  # a copy of the process that the test forked and let run on
                     peak, over_the_cap = self._memory.end()
                     continues = stays and self._reports.all_passed and not over_the_cap
-                    self._send_done(continues, peak)
                     if stays:
-                        before.note_owner(item.nodeid)
+                        collect(1)  # what the test dropped is finalized while it is supervised
+                        left = [*before.note_owner(item.nodeid), *state.changes(self._memory.in_use)]
+                        self._send_done(continues, peak, left)
                     else:
+                        self._send_done(continues, peak)
                         self._tear_down_all(item)
                         self._end(item, before, exit_check=message.exit_check)
                         return
@@ -214,10 +218,11 @@ class TestRunner:
 
     # messages
 
-    def _send_done(self, continues: bool, peak: int) -> None:
+    def _send_done(self, continues: bool, peak: int, left: Sequence[str] = ()) -> None:
         flush_output()  # with -s it goes to the terminal, where it belongs before the test's result
         session = self._session
-        self._connection.send(TestDone(self._counters.laps, continues, peak, session.shouldstop, session.shouldfail))
+        laps, stop, fail = self._counters.laps, session.shouldstop, session.shouldfail
+        self._connection.send(TestDone(laps, continues, peak, tuple(left), stop, fail))
 
     def _send_junit(self) -> None:
         """Send what the test wrote to pytest's JUnit log, of which this process has a copy."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 import atexit
 import ctypes
 import os
+import signal
 import sys
 import threading
 import tracemalloc
@@ -32,6 +33,26 @@ def drop_exit_callbacks() -> None:
     if util := sys.modules.get("multiprocessing.util"):
         sys.modules["multiprocessing.process"]._children.clear()
         atexit.register(util._exit_function)
+
+
+def exit_callbacks() -> int:
+    """How many functions are to be called at exit. Without it the test that registered one is searched for longer."""
+    return atexit._ncallbacks()
+
+
+def signal_handlers() -> dict[int, Any]:
+    """The handler of each signal that has a name. ``signal.getsignal`` would make an enum of each, which takes longer
+    than an empty test. Without it no shared process runs."""
+    return {number: _handler_of(number) for number in _NAMED_SIGNALS}
+
+
+_handler_of: Callable[[int], Any] = sys.modules["_signal"].getsignal
+_NAMED_SIGNALS = [int(number) for number in signal.Signals]
+
+
+def environment_bytes() -> dict[bytes, bytes]:
+    """The environment as ``os.environ`` keeps it, which is quick to compare. Without it no shared process runs."""
+    return os.environ._data  # type: ignore[attr-defined,no-any-return]
 
 
 def join_threads() -> None:

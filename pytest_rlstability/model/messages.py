@@ -206,6 +206,13 @@ class StageEntered:
 
 
 @dataclass(frozen=True, slots=True)
+class FixtureEntered:
+    """The test is in the set-up of this fixture, one that other tests use too; empty when it has left it."""
+
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
 class Sampled:
     """Values measured at one moment of a test. *judged* and *soak* come with some samples only."""
 
@@ -288,8 +295,9 @@ class InternalError:
 class TestDone:
     """The test is over, tear-down included.
 
-    *continues*: the process starts the queued test by itself. *peak*: the most bytes it used.
-    *should_stop* and *should_fail* are what the test set on pytest's session.
+    *continues*: the process starts the queued test by itself. *peak*: the most bytes it used. *left*: what it left
+    behind or changed in a process that other tests share, one line each. *should_stop* and *should_fail* are what the
+    test set on pytest's session.
     """
 
     __test__ = False
@@ -297,6 +305,7 @@ class TestDone:
     laps: int
     continues: bool
     peak: int = 0
+    left: tuple[str, ...] = ()
     should_stop: bool | str = False
     should_fail: bool | str = False
 
@@ -308,9 +317,9 @@ class CleanExit:
 
 Message = (
     Hello | StartProcess | StartFailed | TearDownFixtures | FixturesTornDown | EndProcess | Quit | ProcessEnded
-    | PrepareInterpreter | RunTest | Finish
-    | ThreadStarted | LockWait | LockTaken | LockWaitEnded | StageEntered | Sampled | WorkerDied | PhaseReported
-    | WarningRecorded | JunitRecorded | ResourcesLeft | SessionExit | Interrupted | InternalError | TestDone | CleanExit
+    | PrepareInterpreter | RunTest | Finish | ThreadStarted | LockWait | LockTaken | LockWaitEnded | StageEntered
+    | FixtureEntered | Sampled | WorkerDied | PhaseReported | WarningRecorded | JunitRecorded | ResourcesLeft
+    | SessionExit | Interrupted | InternalError | TestDone | CleanExit
 )  # fmt: skip
 _KINDS: dict[str, type[Message]] = {kind.__name__: kind for kind in Message.__args__}
 _FIELDS = {kind: tuple(one.name for one in fields(kind)) for kind in _KINDS.values()}

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from pytest_rlstability.model.memory_history import MemoryHistory
 from pytest_rlstability.model.messages import (
     CleanExit,
+    FixtureEntered,
     InternalError,
     Interrupted,
     Json,
@@ -84,6 +85,8 @@ class Observed:
     warnings: list[WarningRecorded] = field(default_factory=list)
     stages_done: list[str] = field(default_factory=list)
     stages_open: tuple[str, ...] = ()
+    fixture: str = ""
+    """The wide fixture that is being set up."""
     dead_workers: dict[int, WorkerDied] = field(default_factory=dict)
     resources_left: list[str] = field(default_factory=list)
     suite_properties: list[tuple[str, str]] = field(default_factory=list)
@@ -114,6 +117,8 @@ class Observed:
                 self.warnings.append(message)
             case StageEntered(path):
                 self._enter_stage(path)
+            case FixtureEntered(name):
+                self.fixture = name
             case WorkerDied():
                 self.dead_workers[message.pid] = message
             case ResourcesLeft(lines):
@@ -159,6 +164,8 @@ class Ending:
     """faulthandler's text."""
     thread_names: dict[int, str] = field(default_factory=dict)
     native_stack: str = ""
+    left_before: list[str] = field(default_factory=list)
+    """What earlier tests left in the process that died."""
     stdout: str = ""
     stderr: str = ""
 

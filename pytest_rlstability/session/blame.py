@@ -6,7 +6,7 @@ The test in flight may be innocent: an earlier one may have damaged the heap, le
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import pytest
@@ -17,6 +17,10 @@ from pytest_rlstability.model.verdict import Verdict
 RunInOrder = Callable[[Sequence[pytest.Item], float], Verdict | None]
 """Runs tests one after another in one fresh process, the exit checks included. Gives the verdict on what went wrong
 with the process, None when nothing did. Raises ``OutOfTimeError`` after so many seconds."""
+
+_CHANCES = 2
+_CONFIRMATIONS = 4
+"""How often a victim must pass alone before another test is blamed."""
 
 
 class OutOfTimeError(Exception):
@@ -43,10 +47,12 @@ class BlameSearch:
         self._clock = clock
         self._tried = 0
 
-    def find(self, earlier: Sequence[pytest.Item], victim: pytest.Item | None, verdict: Verdict) -> Blame:
-        """Blame *victim*, or one of the tests that ran *earlier* in the process; without a victim it died at exit."""
+    def find(self, earlier: Mapping[pytest.Item, Sequence[str]], victim: pytest.Item | None, verdict: Verdict) -> Blame:
+        """Blame *victim*, or one of the tests that ran *earlier* in the process; without a victim it died at exit.
+
+        The tests that left something in the process (see ``child.process_state``) are tried first.
+        """
         self._deadline, self._tried = self._clock() + self._budget, 0
-        alone = "" if victim is None else "passes alone"
         if victim is not None:
             try:
                 again = self._try([victim])
@@ -60,40 +66,52 @@ class BlameSearch:
                 return Blame("It passes when it runs again: it does not fail every time.")
         tail = [] if victim is None else [victim]
         try:
-            found = self._alone(earlier) or self._halve(list(earlier), tail, verdict)
+            found = self._search(earlier, tail, verdict)
+            if found is not None and not self._is_confirmed(tail):
+                return Blame("Alone it passes and dies by turns: it does not fail every time.", victim, (*tail,))
         except OutOfTimeError:
             found = None
         if found is None:
-            return Blame(self._not_found(alone, len(earlier)))
+            return Blame(self._not_found(tail, len(earlier)))
         culprit = found[0]
         after = "" if victim is None else "It passes alone. "
         return Blame(f"{after}{culprit.nodeid} does the damage: {self._how(found)}.", culprit, tuple(found))
 
-    def _alone(self, suspects: Sequence[pytest.Item]) -> list[pytest.Item] | None:
-        """A suspect whose process dies even when it runs alone; the newest is tried first, for half of the budget."""
+    def _search(
+        self, earlier: Mapping[pytest.Item, Sequence[str]], tail: list[pytest.Item], verdict: Verdict
+    ) -> list[pytest.Item] | None:
+        newest = [*reversed([*earlier])]
+        with_traces = [suspect for suspect in newest if earlier[suspect]]
+        others = [suspect for suspect in newest if not earlier[suspect]]
         until = self._deadline - self._budget / 2
-        for suspect in reversed(suspects):
+        for suspect in (*with_traces, *others):
             if self._clock() >= until:
-                return None
-            if self._try([suspect]) is not None:
+                break
+            if self._dies([suspect], verdict):
                 return [suspect]
-        return None
+            if tail and earlier[suspect] and self._dies([suspect, *tail], verdict):
+                return [suspect, *tail]
+        return self._halve([*earlier], tail, verdict)
 
     def _halve(
         self, suspects: list[pytest.Item], tail: list[pytest.Item], verdict: Verdict
     ) -> list[pytest.Item] | None:
         """The one suspect that makes the process die with *tail* after it. None when that takes several, or does not
-        happen again."""
-        if self._dies([*suspects, *tail], verdict):
-            while len(suspects) > 1:
-                middle = len(suspects) // 2
-                halves = (suspects[middle:], suspects[:middle])
-                dying = next((half for half in halves if self._dies([*half, *tail], verdict)), None)
-                if dying is None:
-                    return None
-                suspects = dying
-            return [*suspects, *tail]
-        return None
+        happen again. Not every damage kills every time: each sequence has several chances."""
+        if not any(self._dies([*suspects, *tail], verdict) for _ in range(_CHANCES)):
+            return None
+        while len(suspects) > 1:
+            middle = len(suspects) // 2
+            halves = (suspects[middle:], suspects[:middle]) * _CHANCES
+            dying = next((half for half in halves if self._dies([*half, *tail], verdict)), None)
+            if dying is None:
+                return None
+            suspects = dying
+        return [*suspects, *tail]
+
+    def _is_confirmed(self, tail: list[pytest.Item]) -> bool:
+        """Whether the victim passes alone again and again: else it may have died with the suspect by chance."""
+        return not tail or all(self._try(tail) is None for _ in range(_CONFIRMATIONS))
 
     def _dies(self, items: list[pytest.Item], verdict: Verdict) -> bool:
         again = self._try(items)
@@ -112,10 +130,10 @@ class BlameSearch:
             return f"its process dies when it runs alone too ({tries})"
         return f"with it before this test in the same process, the process dies again ({tries})"
 
-    def _not_found(self, alone: str, suspects: int) -> str:
+    def _not_found(self, tail: list[pytest.Item], suspects: int) -> str:
         """Say honestly that nothing was found, and why."""
         earlier = "the test" if suspects == 1 else f"the {suspects} tests"
-        who = f"It {alone}. " if alone else ""
+        who = "It passes alone. " if tail else ""
         why = "did not make a process die again"
         if self._clock() >= self._deadline:
             why = f"could not all be tried within rl_blame_budget, {format_duration(self._budget)}"

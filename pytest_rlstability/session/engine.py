@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Generator
 from contextlib import closing, nullcontext
 from dataclasses import replace
@@ -17,11 +18,12 @@ from pytest_rlstability.config.reproduce import reproduce_command
 from pytest_rlstability.model.channel import is_test_process
 from pytest_rlstability.model.events import Finished, Sample, Started
 from pytest_rlstability.model.messages import Sampled
-from pytest_rlstability.model.run import Run
+from pytest_rlstability.model.run import Run, RunSpec
 from pytest_rlstability.model.verdict import CrashClass, Verdict
 from pytest_rlstability.session.blame import Blame, BlameSearch
 from pytest_rlstability.session.connections import Connections, TestProcess
 from pytest_rlstability.session.event_bus import EventBus
+from pytest_rlstability.session.fatal_fixtures import FatalFixtures
 from pytest_rlstability.session.flaky_report import replay_trials
 from pytest_rlstability.session.flaky_runner import FlakyRunner, free_cores
 from pytest_rlstability.session.launcher import TestLauncher
@@ -40,6 +42,9 @@ from pytest_rlstability.session.sigterm import ended_by_sigterm
 from pytest_rlstability.session.supervisor import ActiveRun, Supervisor
 from pytest_rlstability.verdicts.flaky import Trial, Trials
 
+_BLAMES = 5
+"""How many times ``rl_blame_budget`` a run may take for all its deaths together."""
+
 
 class Engine:
     """One for each pytest process that runs tests."""
@@ -54,6 +59,8 @@ class Engine:
         self._launcher = TestLauncher(session, settings, bus, self._connections, self._supervisor, self._pools)
         self._launcher.on_exit = self._handle_exit
         self._scheduler: Scheduler
+        self._fatal_fixtures = FatalFixtures()
+        self._blame_left = _BLAMES * settings.blame_budget
 
     def start(self) -> str:
         """Make what must exist before the first fork; why tests are not forked, if they are not."""
@@ -98,8 +105,12 @@ class Engine:
         item.ihook.pytest_runtest_logstart(nodeid=item.nodeid, location=item.location)
         run: Run | None = None
         try:
-            repeated = self._launcher.plan(item).flaky is not None
-            run = self._run_many(item, next_item) if repeated else self._run_once(item, next_item)
+            if (verdict := self._fatal_fixtures.verdict_on(item)) is not None:
+                self._report_not_run(item, verdict)
+            elif self._launcher.plan(item).flaky is not None:
+                run = self._run_many(item, next_item)
+            else:
+                run = self._run_once(item, next_item)
         except (KeyboardInterrupt, pytest.exit.Exception):
             raise
         except Exception:
@@ -127,6 +138,10 @@ class Engine:
             elif verdict is not None and run.ending.exit is not None and run.spec.stays:
                 blame = self._find_culprit(active, active.item, verdict)
                 verdict = verdict.with_note(blame.text)
+                if run.seen.fixture:
+                    self._fatal_fixtures.note(item, run, verdict, dies_again=blame.culprit is item)
+            elif verdict is not None and run.seen.fixture:
+                self._fatal_fixtures.note(item, run, verdict, dies_again=False)
             elif verdict is not None and verdict.facts.get("class") == CrashClass.MEMORY:
                 self._scheduler.drop_all()  # the process may still hold what was too much for it
             reports = replay(item, run, verdict, self._settings, self._command(blame))
@@ -140,15 +155,23 @@ class Engine:
                 item.session.shouldfail = item.session.shouldfail or run.seen.done.should_fail
         return run
 
+    def _report_not_run(self, item: pytest.Item, verdict: Verdict) -> None:
+        run = Run(RunSpec(item.nodeid, self._settings.backend, self._settings.seed))
+        reports = replay(item, run, verdict, self._settings)
+        self._report(item, reports, finished(run, reports))
+
     def _find_culprit(self, active: ActiveRun, victim: pytest.Item | None, verdict: Verdict) -> Blame:
         """The process that several tests shared has died: whose fault was it?"""
-        if not self._settings.blame_budget:
-            return Blame("The culprit was not searched for (rl_blame_budget = 0).")
-        search = BlameSearch(self._launcher.run_in_order, self._settings.blame_budget)
+        budget = min(self._settings.blame_budget, self._blame_left)
+        if budget <= 0:
+            return Blame("The culprit was not searched for: rl_blame_budget is 0, or used up by other deaths.")
+        began = time.monotonic()
         try:
-            return search.find(active.earlier, victim, verdict)
+            return BlameSearch(self._launcher.run_in_order, budget).find(active.earlier, victim, verdict)
         except KeyboardInterrupt:  # what is known is reported first
             return Blame("The search for the culprit was interrupted.", interrupted=True)
+        finally:
+            self._blame_left -= time.monotonic() - began
 
     def _handle_exit(self, active: ActiveRun) -> None:
         """A process that several tests shared has ended after the last of them."""

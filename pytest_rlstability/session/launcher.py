@@ -158,7 +158,8 @@ class TestLauncher:
         self._send(item, place, active.pool, active.process, queued=True)
 
     def follow_queued(self, before: ActiveRun, item: pytest.Item, place: Place) -> ActiveRun:
-        before.earlier.append(before.item)
+        done = before.run.seen.done
+        before.earlier[before.item] = () if done is None else done.left
         return self._active(item, place, before.pool, before.process, earlier=before.earlier)
 
     def prewarm(self, item: pytest.Item) -> None:
@@ -245,7 +246,7 @@ class TestLauncher:
         process: TestProcess,
         *,
         seed: int | None = None,
-        earlier: list[pytest.Item] | None = None,
+        earlier: dict[pytest.Item, Sequence[str]] | None = None,
     ) -> ActiveRun:
         plan = self.plan(item)
         spec = RunSpec(
@@ -255,11 +256,11 @@ class TestLauncher:
             memory_limit=plan.memory,
             repeated=plan.flaky is not None,
             stays=place.stays,
-            previous_test=earlier[-1].nodeid if earlier else "",
+            previous_test=[*earlier][-1].nodeid if earlier else "",
         )
         run = Run(spec, Observed(process.pid))
         context = WatchContext(plan, run, self._connections.directory, self._connections.pids, self._bus.emit)
-        active = ActiveRun(item, pool, process, run, earlier or [], thinning=Thinning(self._bus.workers))
+        active = ActiveRun(item, pool, process, run, earlier or {}, thinning=Thinning(self._bus.workers))
         try:
             conditions = item.ihook.pytest_rlstability_kill_conditions(item=item, context=context)
             observers = item.ihook.pytest_rlstability_observers(item=item, context=context)

@@ -22,6 +22,8 @@ PHASE_WORDS = {
     "exit": "at exit",
 }
 
+_MOST_LEFT = 10
+
 
 def judge_crash(run: Run) -> Verdict | None:
     """CRASH when the process died or had to be ended, or when a worker of a failed test died."""
@@ -120,6 +122,7 @@ def build_verdict(
         ("", _where(frames)),
         *first,
         ("Stages", _stages_text(run)),
+        ("Left in this process by earlier tests", _left_before(run)),
         ("Memory", run.seen.memory.text()),
         *more,
         ("Process", _process_text(run)),
@@ -144,6 +147,13 @@ def signature(cause: str, phase: str, frames: Sequence[Frame]) -> str:
     files = "<".join(f"{ntpath.basename(frame.file)}:{frame.function}" for frame in top)
     digest = hashlib.sha256(f"{cause}|{phase}|{files}".encode()).hexdigest()[:8]
     return " ".join(part for part in (cause, phase, chain, digest) if part)
+
+
+def _left_before(run: Run) -> str:
+    """What earlier tests left in the process, the newest last."""
+    lines = run.ending.left_before
+    more = [f"({len(lines) - _MOST_LEFT} more)"] if len(lines) > _MOST_LEFT else []
+    return "\n".join([*more, *lines[-_MOST_LEFT:]])
 
 
 def _stages_text(run: Run) -> str:
@@ -187,6 +197,8 @@ def _status_name(status: int | None) -> str:
 
 def place_of(run: Run) -> str:
     place = PHASE_WORDS[run.seen.phase]
+    if run.seen.fixture:
+        place += f" of fixture {run.seen.fixture!r}"
     if run.seen.stages_open:
         place += f", stage {run.seen.stages_open[-1]!r}"
     if run.seen.lap and run.seen.phase == "call":

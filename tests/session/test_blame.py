@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Callable, Sequence
 from types import SimpleNamespace
 from typing import Any
@@ -13,7 +14,14 @@ from pytest_rlstability.session.blame import Blame, BlameSearch, OutOfTimeError
 
 DEATH = Verdict(Word.CRASH, "SIGSEGV in call", facts={"class": "signal", "signal": "SIGSEGV"})
 OTHER = Verdict(Word.CRASH, "SIGABRT in call", facts={"class": "signal", "signal": "SIGABRT"})
-TESTS: dict[str, Any] = {name: SimpleNamespace(nodeid=name) for name in "abcdefghijklmnopqrstuvwxyz"}
+
+
+class Test(SimpleNamespace):
+    __test__ = False
+    __hash__ = object.__hash__
+
+
+TESTS: dict[str, Any] = {name: Test(nodeid=name) for name in "abcdefghijklmnopqrstuvwxyz"}
 
 
 class World:
@@ -32,9 +40,11 @@ class World:
             raise OutOfTimeError
         return self._dies(names)
 
-    def find(self, earlier: str, victim: str | None, budget: float = 1000.0) -> Blame:
+    def find(self, earlier: str, victim: str | None, budget: float = 1000.0, traces: str = "") -> Blame:
+        """*traces* are the tests that left something in the process."""
         search = BlameSearch(self.run, budget, clock=lambda: self.now)
-        return search.find([TESTS[name] for name in earlier], TESTS[victim] if victim else None, DEATH)
+        tests = {TESTS[name]: ["thread x"] if name in traces else [] for name in earlier}
+        return search.find(tests, TESTS[victim] if victim else None, DEATH)
 
 
 def in_order(first: str, then: str) -> Callable[[str], Verdict | None]:
@@ -75,7 +85,7 @@ def test_the_one_earlier_test_that_does_the_damage_is_found(culprit):
     blame = world.find("abcdefgh", "v")
     assert named(blame) == (culprit, culprit + "v")
     assert f"It passes alone. {culprit} does the damage" in blame.text
-    assert len(world.runs) <= 1 + 8 + 1 + 2 * 3
+    assert len(world.runs) <= 1 + 8 + 1 + 2 * 3 + 4
 
 
 @pytest.mark.parametrize("culprit", "adh")
@@ -123,3 +133,36 @@ def test_a_large_suite_is_searched_within_the_budget():
     world = World(in_order("c", "v"))
     blame = world.find("abcdefghijklmnopqrstu", "v", budget=200)
     assert named(blame) == ("c", "cv")
+
+
+@pytest.mark.parametrize("culprit", "ah")
+def test_tests_that_left_something_are_tried_first(culprit):
+    world = World(in_order(culprit, "v"))
+    assert named(world.find("abcdefgh", "v", traces="ah")) == (culprit, culprit + "v")
+    assert len(world.runs) <= 1 + 2 * 2 + 4
+
+
+def test_a_victim_that_dies_by_chance_accuses_nobody():
+    """It passes alone once, dies with a suspect, and dies alone when that is tried again."""
+    accused = 0
+    for seed in range(200):
+        chance = random.Random(seed)
+        world = World(lambda names, chance=chance: DEATH if "v" in names and chance.random() < 0.5 else None)
+        accused += named(world.find("abcd", "v", traces="b"))[0] not in (None, "v")
+    assert accused <= 10
+
+
+def test_a_suspect_that_dies_alone_of_something_else_is_not_the_culprit():
+    stall = Verdict(Word.STALL, "blocked at exit")
+    world = World(lambda names: stall if "b" in names else None)
+    assert named(world.find("abc", "v"))[0] is None
+
+
+@pytest.mark.parametrize("culprit", "af")
+def test_damage_that_kills_every_second_time_is_found(culprit):
+    class Unsteady(World):
+        def run(self, items, seconds):
+            dies = super().run(items, seconds)
+            return dies if len(self.runs) % 2 else None
+
+    assert named(Unsteady(in_order(culprit, "v")).find("abcdef", "v"))[0] in (culprit, None)

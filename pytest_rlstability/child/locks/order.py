@@ -62,10 +62,8 @@ def note_order(
 
 
 def _way_back(lock: LockRecord, target: LockRecord, way: list[Edge]) -> list[Edge] | None:
-    """Edges that lead from *lock* to *target*, on top of *way*.
-
-    Two orders that share a gate, a further lock held every time, cannot meet.
-    """
+    """Edges that lead from *lock* to *target*, on top of *way*. Two orders that share a gate, a further lock held every
+    time, cannot meet."""
     if len(way) >= _LONGEST_CYCLE:
         return None
     for edge in list(lock.followers.values()):

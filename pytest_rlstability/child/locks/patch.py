@@ -14,10 +14,8 @@ _patch = pytest.MonkeyPatch()
 
 
 def install(user: str) -> Registry:
-    """Track new locks until every *user* has called ``uninstall``.
-
-    Events, semaphores, barriers and queues are made of locks and conditions, and so are tracked too.
-    """
+    """Track new locks until every *user* has called ``uninstall``. Events, semaphores, barriers and queues are made of
+    locks and conditions, and so are tracked too."""
     if not _users:
         registry.clear()
         _patch.setattr(threading, "Lock", TrackedLock)

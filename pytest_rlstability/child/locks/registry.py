@@ -8,6 +8,7 @@ while it holds one, or when a test asks.
 from __future__ import annotations
 
 import itertools
+import math
 import threading
 import weakref
 from _thread import get_ident, get_native_id
@@ -18,7 +19,6 @@ from typing import Any
 
 from pytest_rlstability.child.locks.names import assigned_name, is_with, place_text, site_of
 from pytest_rlstability.child.locks.order import Edge, is_known, note_order
-from pytest_rlstability.child.locks.waits import Waits
 from pytest_rlstability.compat.cpython import running_thread
 from pytest_rlstability.model.messages import LockTaken, LockWait, Message
 
@@ -28,7 +28,37 @@ _PARTS = {"not_empty": " for an item", "not_full": " for room", "all_tasks_done"
 """The conditions of a queue, and what a thread waits for in each."""
 _OWNED = ("RLock", "Thread.join")
 """Kinds that only their owner can release."""
+_STEPS = 8
+"""Buckets per doubling of a waiting time: a percentile is exact to about nine per cent."""
+_SHORTEST = 1e-7
 _serials = itertools.count(1)
+
+
+class Waits:
+    """Waiting times in seconds, kept as counts in logarithmic buckets; the longest is exact."""
+
+    __slots__ = ("_buckets", "count", "longest")
+
+    def __init__(self) -> None:
+        self._buckets: dict[int, int] = {}
+        self.count = 0
+        self.longest = 0.0
+
+    def add(self, seconds: float) -> None:
+        bucket = max(0, round(math.log2(max(seconds, _SHORTEST) / _SHORTEST) * _STEPS))
+        self._buckets[bucket] = self._buckets.get(bucket, 0) + 1
+        self.count += 1
+        self.longest = max(self.longest, seconds)
+
+    def percentile(self, per_cent: float) -> float:
+        """The time that *per_cent* of the waits did not exceed; 0 when there were none."""
+        needed = self.count * per_cent / 100
+        seen = 0
+        for bucket in sorted(self._buckets):
+            seen += self._buckets[bucket]
+            if seen >= needed:
+                return min(_SHORTEST * 2 ** (bucket / _STEPS), self.longest)
+        return self.longest
 
 
 class Place:

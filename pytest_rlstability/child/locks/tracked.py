@@ -40,10 +40,8 @@ Acquire = Callable[[bool, float], bool]
 
 
 def make_record(kind: str, mine: Callable[[], bool], again: Callable[[], bool] = bool) -> LockRecord:
-    """A record for a new lock: its kind, and the user's line that made it.
-
-    A lock inside an event or a queue gets the name and kind of that.
-    """
+    """A record for a new lock: its kind, and the user's line that made it. A lock inside an event or a queue gets the
+    name and kind of that."""
     frame, called = users_frame(_getframe(1))
     part = ""
     if called is not None and called.f_code.co_name == "__init__":

@@ -15,8 +15,7 @@ from pytest_rlstability.osinfo.processes import delay_of, is_helper, members_of,
 from pytest_rlstability.osinfo.threads import TreeState, can_be_woken, look_at_tree
 from pytest_rlstability.osinfo.worker_stacks import fork_after_threads, worker_stacks
 from pytest_rlstability.session.connections import TestProcess
-from pytest_rlstability.verdicts.stall import classify, is_deadlock, thread_lines
-from pytest_rlstability.verdicts.standstill import RUNNING, Look, Standstill
+from pytest_rlstability.verdicts.stall import RUNNING, Look, Standstill, classify, is_deadlock, thread_lines
 
 INTERVAL = 0.5
 _LONGEST_INTERVAL = 1.5
@@ -31,7 +30,7 @@ class StallWatch:
     """Ends a test after *after* seconds without progress, and a certain deadlock sooner.
 
     Progress is a beat in a test that beats; in one that does not, or outside its body, processor time or a context
-    switch of any thread in its process tree. ``verdicts.standstill`` has the rules.
+    switch of any thread in its process tree. ``verdicts.stall`` has the rules.
     """
 
     def __init__(
