@@ -15,7 +15,7 @@ from pathlib import Path
 
 from pytest_rlstability.kits.models import worker
 from pytest_rlstability.kits.models.audit import audit, spoken
-from pytest_rlstability.kits.models.interpreters import Interpreter, find_interpreter, lend_cloudpickle
+from pytest_rlstability.kits.models.targets import Interpreter, find_interpreter, lend_cloudpickle
 from pytest_rlstability.steps import Outcome, Step, run_step, run_steps
 
 # Run as __main__ of each writer, as a training script would be; `schedules` maps a name to what it is.

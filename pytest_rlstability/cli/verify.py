@@ -22,8 +22,8 @@ def run(arguments: argparse.Namespace) -> int:
     from pytest_rlstability.kits.models.bundle import verify
 
     try:
-        verification = verify(arguments.bundle, trust_of(arguments))
+        passed, report = verify(arguments.bundle, trust_of(arguments))
     except RefusedError as error:
         return refuse(error)
-    print(verification.text(), end="")
-    return 0 if verification.passed else 1
+    print(report, end="")
+    return 0 if passed else 1

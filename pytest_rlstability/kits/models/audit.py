@@ -11,7 +11,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Literal
 
-from pytest_rlstability.kits.models import bytecode, sb3
+from pytest_rlstability.kits.models import bytecode
 from pytest_rlstability.kits.models.archive import Word, as_text
 from pytest_rlstability.kits.models.bytecode import Version
 from pytest_rlstability.kits.models.carried import Carried, CodeObject, carried_by
@@ -33,6 +33,7 @@ _ABSOLUTE_PATH = re.compile(
     r"(/(?:home|root|tmp|Users|mnt|opt|var|data|usr|workspace|content)/|[A-Za-z]:\\)[^\0\n]{0,300}"
 )
 _MAX_PATHS = 8
+_DEVICE = re.compile(r"(cuda|mps|xpu|hip|npu)(:\d+)?")
 _DISTRIBUTIONS = {
     "Stable-Baselines3": "stable_baselines3", "PyTorch": "torch", "Numpy": "numpy", "Cloudpickle": "cloudpickle",
     "Gymnasium": "gymnasium",
@@ -82,9 +83,12 @@ class Audit:
     targets: tuple[str, ...]
     written_by: Mapping[str, str]
     findings: tuple[Finding, ...]
-    notes: tuple[str, ...] = field(default=())
-    word: Word = "no code found"
+    notes: tuple[str, ...] = ()
     code: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def word(self) -> Word:
+        return "code found" if self.code else "no code found"
 
     @property
     def exit_code(self) -> int:
@@ -98,10 +102,8 @@ class Audit:
     @property
     def custom_objects(self) -> str:
         """The argument of ``load()`` that keeps every entry with code from being read, or ``""``."""
-        values = {finding.entry: finding.replacement for finding in self.code_entries if finding.replacement}
-        if not values:
-            return ""
-        return "custom_objects={" + ", ".join(f'"{entry}": {value}' for entry, value in values.items()) + "}"
+        values = [f'"{one.entry}": {one.replacement}' for one in self.code_entries if one.replacement]
+        return "custom_objects={" + ", ".join(values) + "}" if values else ""
 
     def text(self) -> str:
         code = ", ".join(f"{entry} ({what})" for entry, what in self.code.items())
@@ -130,8 +132,8 @@ class Audit:
         for entry, finding in zip(data["findings"], self.findings, strict=True):
             entry["breaks"] = finding.breaks
         return {
-            "verdict": data.pop("word"),
             **data,
+            "verdict": self.word,
             "breaks": bool(self.exit_code),
             "portable": not self.code_entries,
             "custom_objects": self.custom_objects,
@@ -139,10 +141,7 @@ class Audit:
 
 
 def audit(path: Path, targets: Sequence[Version] = (), trust: Trust = NOBODY) -> Audit:
-    """Read *path* without loading it and say what breaks on each of *targets* (default: this Python).
-
-    Raises `pytest_rlstability.kits.models.archive.RefusedError` for a file that cannot or should not be read.
-    """
+    """Read *path* without loading it and say what breaks on *targets*; `RefusedError` if it should not be read."""
     return audit_contents(path.name, read_contents(path, trust), targets)
 
 
@@ -160,7 +159,6 @@ def audit_contents(name: str, contents: Contents, targets: Sequence[Version] = (
         written_by=contents.written_by,
         findings=tuple(findings),
         notes=(*_device_notes(contents), *_path_notes(contents), *_library_notes(contents)),
-        word=contents.word,
         code={part.entry: code_in(part) for part in contents.parts if part.code},
     )
 
@@ -196,9 +194,22 @@ def _code_findings(part: Part, contents: Contents, targets: Sequence[Version]) -
         writer=" or ".join(map(spoken, writer)) or _unknown_writer(codes),
         effects={spoken(target): _effect(codes, writer, target, part.attribute) for target in targets},
         reason="TypeError when loaded" + ("; SB3 then warns and keeps its own default" if part.attribute else ""),
-        replacement=sb3.replacement(part.attribute, carried) if part.attribute else "",
+        replacement=_replacement(part.attribute, carried) if part.attribute else "",
         holds_code=True,
     )
+
+
+def _replacement(attribute: str, carried: tuple[Carried, ...]) -> str:
+    """Python text for a value that can stand in ``custom_objects``: a constant, a call of a factory, or a blank."""
+    if attribute in REBUILT:
+        return "lambda _: 0.0"
+    innermost = carried[-1]
+    if innermost.module == "stable_baselines3.common.utils" and innermost.name == "constant_fn.<locals>.func":
+        return repr(innermost.cells.get("val"))
+    factory, separator, _ = innermost.name.partition(".<locals>.")
+    if separator and innermost.kind != "class" and innermost.cells and "<" not in factory:
+        return f"{factory}({', '.join(f'{name}={value!r}' for name, value in innermost.cells.items())})"
+    return f"your_{attribute}"
 
 
 def _what(carried: tuple[Carried, ...]) -> str:
@@ -268,15 +279,11 @@ def _installed(distribution: str) -> str:
 
 
 def _device_notes(contents: Contents) -> Iterator[str]:
-    devices: dict[str, str] = {}
+    how = "load(..., device='cpu')" if contents.kind == "SB3 model" else "torch.load(..., map_location='cpu')"
     for part in contents.parts:
-        for external in part.reading.externals:
-            for value in items(external.reference):
-                if isinstance(value, str) and re.fullmatch(r"(cuda|mps|xpu|hip|npu)(:\d+)?", value):
-                    devices.setdefault(value, part.where)
-    for device, where in devices.items():
-        how = "load(..., device='cpu')" if contents.kind == "SB3 model" else "torch.load(..., map_location='cpu')"
-        yield f"{where} holds tensors of device {device}; on a machine without it use {how}"
+        values = [value for external in part.reading.externals for value in items(external.reference)]
+        for device in sorted({value for value in values if isinstance(value, str) and _DEVICE.fullmatch(value)}):
+            yield f"{part.where} holds tensors of device {device}; on a machine without it use {how}"
 
 
 def _path_notes(contents: Contents) -> Iterator[str]:

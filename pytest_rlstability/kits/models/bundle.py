@@ -11,7 +11,7 @@ import stat
 import tempfile
 import zipfile
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +22,6 @@ from pytest_rlstability.kits.models.contents import Contents, read_contents
 from pytest_rlstability.kits.models.judge import EVERYTHING, NOBODY, Trust
 from pytest_rlstability.kits.models.pickles import Group, Name, maker
 from pytest_rlstability.kits.models.roundtrip import ARRAYS, SUFFIX, Saved, Trip, judge_model, read_arrays, step_for
-from pytest_rlstability.kits.models.sb3 import ALGORITHMS, algorithm_of
 from pytest_rlstability.kits.models.targets import Target
 from pytest_rlstability.steps import Outcome, run_step
 
@@ -33,33 +32,28 @@ _OBSERVED = 16
 _OBSERVATIONS, _EXPECTED, _DESCRIPTION = "observations.npz", "expected.npz", "bundle.json"
 # Where one of these differs, predictions may differ in their last digits.
 _DECIDES_BITS = ("python", "processor", "capability", "torch", "numpy")
+_BY_POLICY_MODULE = {
+    "sb3_contrib.common.maskable": "sb3_contrib:MaskablePPO",
+    "sb3_contrib.common.recurrent": "sb3_contrib:RecurrentPPO",
+    "sb3_contrib.ppo_mask": "sb3_contrib:MaskablePPO",
+    "sb3_contrib.ppo_recurrent": "sb3_contrib:RecurrentPPO",
+    "sb3_contrib.qrdqn": "sb3_contrib:QRDQN",
+    "sb3_contrib.tqc": "sb3_contrib:TQC",
+    "sb3_contrib.crossq": "sb3_contrib:CrossQ",
+    "sb3_contrib.ars": "sb3_contrib:ARS",
+    "stable_baselines3.dqn": "stable_baselines3:DQN",
+    "stable_baselines3.sac": "stable_baselines3:SAC",
+    "stable_baselines3.td3": "stable_baselines3:TD3",
+}
+# The algorithms that a file may name.
+_ALGORITHMS = frozenset({
+    *_BY_POLICY_MODULE.values(), "stable_baselines3:PPO", "stable_baselines3:A2C", "stable_baselines3:DDPG",
+    "sb3_contrib:TRPO",
+})  # fmt: skip
 
 
 class PackingError(Exception):
     """The model cannot be packed because it does not even work here; the message is the report."""
-
-
-@dataclass(frozen=True)
-class Verification:
-    """How a bundle fared on this machine."""
-
-    description: Mapping[str, Any]
-    audit: Audit
-    trip: Trip
-
-    @property
-    def passed(self) -> bool:
-        return self.trip.passed and not self.audit.exit_code
-
-    def text(self) -> str:
-        there, here = self.description["machine"], (self.trip.outcome.result or {}).get("machine", {})
-        how = "bit for bit" if self.trip.target.exact else "within the tolerance"
-        lines = [f"{'ok' if self.passed else 'FAILED'}: {self.trip.line()}", f"compared {how}"]
-        changed = [name for name in there if here.get(name, there[name]) != there[name]]
-        lines += [f"  {name}: packed on {there[name]}, here {here[name]}" for name in changed]
-        lines += [f"  {line}" for line in self.trip.differences[1:]]
-        lines += ["", *self.trip.outcome.stack.splitlines()] if self.trip.outcome.stack else []
-        return as_text(*lines) + ("\n" + self.audit.text() if not self.passed else "")
 
 
 def pack(
@@ -114,8 +108,22 @@ def _algorithm(contents: Contents, kind: str, given: str, trust: Trust) -> str:
     return chosen
 
 
-def verify(bundle: Path, trust: Trust = NOBODY) -> Verification:
-    """Load the model of *bundle* in a fresh process here and compare it with what was packed.
+def algorithm_of(settings: Mapping[str, Any]) -> str | None:
+    """The algorithm that wrote these settings, as ``module:class``: the file itself does not name it."""
+    policy = settings.get("policy_class")
+    module = str(policy.get("__module__", "")) if isinstance(policy, dict) else ""
+    for part, algorithm in _BY_POLICY_MODULE.items():
+        if part in module:
+            return algorithm
+    if "clip_range" in settings:
+        return "stable_baselines3:PPO"
+    if "n_steps" in settings and "gae_lambda" in settings:
+        return "sb3_contrib:TRPO" if "cg_max_steps" in settings else "stable_baselines3:A2C"
+    return None
+
+
+def verify(bundle: Path, trust: Trust = NOBODY) -> tuple[bool, str]:
+    """Load the model of *bundle* in a fresh process here: whether it is what was packed, and the report.
 
     `RefusedError` when the bundle is damaged, is none, or holds a hostile file: nothing is loaded then.
     """
@@ -138,11 +146,20 @@ def verify(bundle: Path, trust: Trust = NOBODY) -> Verification:
             facts=description["facts"],
         )
         outcome = _load_locked(saved, scratch, trust)
+        there, here = description["machine"], (outcome.result or {}).get("machine", description["machine"])
         trip = Trip(_HERE, outcome)
         if outcome.ending == "ok":
-            target = replace(_HERE, exact=_computes_alike(description["machine"], outcome.result["machine"]))
+            target = replace(_HERE, exact=all(here.get(name) == there.get(name) for name in _DECIDES_BITS))
             trip = judge_model(target, outcome, _read_arrays(scratch / ARRAYS), saved)
-        return Verification(description, audit_contents(f"model{SUFFIX[kind]}", contents), trip)
+    audited = audit_contents(f"model{SUFFIX[kind]}", contents)
+    passed = trip.passed and not audited.exit_code
+    how = "bit for bit" if trip.target.exact else "within the tolerance"
+    lines = [f"{'ok' if passed else 'FAILED'}: {trip.line()}", f"compared {how}"]
+    changed = [name for name in there if here.get(name, there[name]) != there[name]]
+    lines += [f"  {name}: packed on {there[name]}, here {here[name]}" for name in changed]
+    lines += [f"  {line}" for line in trip.differences[1:]]
+    lines += ["", *outcome.stack.splitlines()] if outcome.stack else []
+    return passed, as_text(*lines) + ("" if passed else "\n" + audited.text())
 
 
 def _take_in(given: Path, target: Path, trust: Trust) -> tuple[Path, Contents]:
@@ -187,7 +204,7 @@ def _load_locked(saved: Saved, scratch: Path, trust: Trust) -> Outcome:
     if missing:
         return run_step(step)
     # The current directory is searched, and can be read then, only for modules of the user's own.
-    needs_own = trust != NOBODY or saved.algorithm not in ("", *ALGORITHMS)
+    needs_own = trust != NOBODY or saved.algorithm not in ("", *_ALGORITHMS)
     locked = replace(
         step,
         call=f"{lock.__file__}:check",
@@ -320,9 +337,4 @@ def _is_algorithm(value: object, kind: str, trust: Trust) -> bool:
         return isinstance(value, str)
     if not re.fullmatch(r"\w+(\.\w+)*:\w+(\.\w+)*", value):
         return False
-    return value in ALGORITHMS or trust.covers(Name(*value.split(":")))
-
-
-def _computes_alike(packed_on: Mapping[str, str], here: Mapping[str, str]) -> bool:
-    """Whether both machines compute with the same code on the same instructions."""
-    return all(here.get(name) == packed_on.get(name) for name in _DECIDES_BITS)
+    return value in _ALGORITHMS or trust.covers(Name(*value.split(":")))

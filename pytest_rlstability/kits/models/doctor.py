@@ -46,15 +46,13 @@ def create_maskable(rl_stage: Stage) -> None:
 
 
 def save_and_load(rl_stage: Stage) -> None:
-    from stable_baselines3 import PPO
-
     model = _ppo()
     with tempfile.TemporaryDirectory() as directory:
         path = os.path.join(directory, "model.zip")
         with rl_stage("save"):
             model.save(path)
         with rl_stage("load"):
-            loaded = PPO.load(path, device="cpu")
+            loaded = type(model).load(path, device="cpu")
     with rl_stage("predict"):
         observations = model.get_env().reset()
         actions = [each.predict(observations, deterministic=True)[0] for each in (model, loaded)]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import contextlib
 import importlib.util
 import sys
 from collections.abc import Iterable, Iterator
@@ -205,19 +206,13 @@ def _defined_in(module: str) -> frozenset[str] | None:
     Nothing is imported: of ``package.module`` only the place of ``package`` is asked for.
     """
     top, *rest = module.split(".")
-    try:
+    with contextlib.suppress(ImportError, OSError, SyntaxError, ValueError, RecursionError):
         spec = importlib.util.find_spec(top) if top != "__main__" else None
-    except (ImportError, ValueError):
-        return None
-    if spec is None or spec.origin is None:
-        return None
-    place = Path(spec.origin).parent.joinpath(*rest) if rest else Path(spec.origin)
-    for path in (place, place.with_suffix(".py"), place / "__init__.py"):
-        if path.is_file() and path.suffix == ".py":
-            try:
-                return frozenset(_definitions(ast.parse(path.read_bytes()), ""))
-            except (OSError, SyntaxError, ValueError, RecursionError):
-                return None
+        if spec is not None and spec.origin is not None:
+            place = Path(spec.origin).parent.joinpath(*rest) if rest else Path(spec.origin)
+            for path in (place, place.with_suffix(".py"), place / "__init__.py"):
+                if path.suffix == ".py" and path.is_file():
+                    return frozenset(_definitions(ast.parse(path.read_bytes()), ""))
     return None
 
 

@@ -8,9 +8,9 @@ x86_64 or aarch64. The file stands alone: it runs in a fresh interpreter, before
 from __future__ import annotations
 
 import ctypes
-import importlib.util
 import os
 import platform
+import runpy
 import struct
 import sys
 from collections.abc import Iterable, Mapping
@@ -81,12 +81,7 @@ def check(*, write: list[str], read: list[str], seconds: float, arguments: Mappi
     """In the fresh interpreter: lock this process in, then do what `worker.check` does."""
     lock_in([*write, sys.argv[1]], [*read, *sys.path, sys.prefix, sys.base_prefix, str(Path(__file__).parent)], seconds)
     # By its place: of the same name there may be another version among the libraries.
-    spec = importlib.util.spec_from_file_location("worker", Path(__file__).with_name("worker.py"))
-    assert spec is not None
-    assert spec.loader is not None
-    worker = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(worker)
-    return worker.check(**arguments)
+    return runpy.run_path(str(Path(__file__).with_name("worker.py")))["check"](**arguments)
 
 
 def lock_in(write: Iterable[str], read: Iterable[str], seconds: float) -> None:

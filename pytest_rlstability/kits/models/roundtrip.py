@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 import tempfile
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -14,9 +14,8 @@ from pytest_rlstability.kits.models import worker
 from pytest_rlstability.kits.models.archive import as_text
 from pytest_rlstability.kits.models.audit import Audit, audit
 from pytest_rlstability.kits.models.compare import differences, fact_differences, not_finite
-from pytest_rlstability.kits.models.interpreters import Interpreter, lend_cloudpickle
 from pytest_rlstability.kits.models.judge import EVERYTHING
-from pytest_rlstability.kits.models.targets import Target, other_python, variations
+from pytest_rlstability.kits.models.targets import Interpreter, Target, lend_cloudpickle, other_python, variations
 from pytest_rlstability.model.user_code import Origin, origin
 from pytest_rlstability.model.verdict import Fact, Section, Verdict, Word
 from pytest_rlstability.steps import Outcome, Step, run_steps
@@ -262,13 +261,9 @@ def _judge_values(target: Target, outcome: Outcome, saved: Saved) -> Trip:
     for name, values in result["values"].items():
         expected = [float(value) for value in saved.arrays.get(f"schedule/{name}", [])]
         if values != expected:
-            found.append(f"schedule {name} gave {_short(values)} where {_short(expected)} was saved")
+            found.append(f"schedule {name} gave {values} where {expected} was saved")
     note = f"values only: no torch there; {len(result['values'])} schedules called"
     if result["skipped"]:
         missing = sorted({module.partition(".")[0] for module in result["skipped"].values()})
         note += f", {len(result['skipped'])} values left out for want of {', '.join(missing)}"
     return Trip(target, outcome, tuple(found), (note,))
-
-
-def _short(values: Iterable[float]) -> str:
-    return "[" + ", ".join(f"{value:.6g}" for value in values) + "]"

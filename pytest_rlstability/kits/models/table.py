@@ -102,24 +102,20 @@ _NO_HOOKS = _any(_NONE, lambda node: _made("collections.OrderedDict")(node) and 
 _STORAGE = _any(_made("torch.storage._load_from_bytes"), _is(External))
 
 
-def _dtype_state(kind: str) -> Shape:
-    """What BUILD sets on a dtype. Sizes and flags decide how numpy reads memory, so they follow from the *kind*."""
-    sizes = {"O": (-1, -1, 63), "U": (4 * int(kind[1:] or 0), 4, 8), "S": (int(kind[1:] or 0), 1, 0)}
-    size, alignment, flags = sizes.get(kind[0], (-1, -1, 0))
-    exact = [_text("[<>|=]"), _NONE, _NONE, _NONE, *(_equal(number) for number in (size, alignment, flags))]
-    return _tuple(_equal(3), *exact)
-
-
 def _equal(number: int) -> Shape:
     return lambda node: type(node) is int and node == number
 
 
 class _DtypeRow(Row):
+    """Sizes and flags that BUILD sets on a dtype decide how numpy reads memory, so they follow from its kind."""
+
     def fits(self, call: Call) -> bool:
         if not _tuple(_text(r"[biufc]\d{1,2}|[?bB]|O8|[US]\d{1,6}"), _is(bool, int), _is(bool, int))(call.arguments):
             return False
-        state = _dtype_state(call.arguments.items[0])
-        return not call.items and all(map(state, call.states[:1])) and len(call.states) <= 1
+        kind, length = call.arguments.items[0][0], int(call.arguments.items[0][1:] or 0)
+        sizes = {"O": (-1, -1, 63), "U": (4 * length, 4, 8), "S": (length, 1, 0)}.get(kind, (-1, -1, 0))
+        state = _tuple(_equal(3), _text("[<>|=]"), _NONE, _NONE, _NONE, *map(_equal, sizes))
+        return not call.items and len(call.states) <= 1 and all(map(state, call.states))
 
 
 def _names(text: str) -> list[str]:

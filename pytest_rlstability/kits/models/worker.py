@@ -86,21 +86,25 @@ def load(path: str, kind: str, algorithm: str) -> Any:
 def snapshot(model: Any, observations: Any) -> tuple[Arrays, Facts]:
     """Everything about *model* that must survive the trip. ``predict/...`` is computed, the rest is as stored."""
     kind = kind_of(model)
-    arrays: Arrays = {}
     facts: Facts = {"class": type(model).__name__}
     if kind == "sb3":
-        _snapshot_sb3(model, observations, arrays, facts)
+        found = _snapshot_sb3(model, observations, facts)
     elif kind == "vec_normalize":
-        snapshot_normalisation(model, arrays, facts)
+        found = {"normalisation": _statistics(model, facts)}
         if observations is not None:
-            arrays.update(_flat("predict/normalised", model.normalize_obs(observations)))
+            found["predict"] = {"normalised": model.normalize_obs(observations)}
     elif kind == "buffer":
-        arrays.update(_flat("buffer", vars(model)))
+        found = {"buffer": vars(model)}
     else:
-        arrays.update(_flat("parameters", model.state_dict() if kind == "module" else model))
+        found = {"parameters": model.state_dict() if kind == "module" else model}
         if kind == "module" and observations is not None:
-            arrays.update(_flat("predict/output", _forward(model, observations)))
-    return arrays, facts
+            found["predict"] = {"output": _forward(model, observations)}
+    return dict(_flat(found)), facts
+
+
+def snapshot_normalisation(normalisation: Any, arrays: Arrays, facts: Facts) -> None:
+    """Add the running statistics of a VecNormalize to *arrays* and its settings to *facts*."""
+    arrays.update(_flat({"normalisation": _statistics(normalisation, facts)}))
 
 
 def check_elsewhere(*, path: str, kind: str, **others: Any) -> dict[str, Any] | None:
@@ -134,7 +138,7 @@ def check(
         snapshot_normalisation(load(statistics, "vec_normalize", ""), taken, facts)
     if kind == "sb3":
         print("learning one rollout", flush=True)
-        taken.update(_flat("learned", _learn(path, algorithm, model)))
+        taken.update(_flat({"learned": _learn(path, algorithm, model)}))
     numpy.savez(arrays, **taken)
     facts["substituted"] = [name for name in substituted if name not in REBUILT]
     facts["machine"] = _machine()
@@ -189,25 +193,23 @@ def _lighter(path: str, algorithm: str) -> dict[str, Any]:
     return {"buffer_size": _BUFFER}
 
 
-def _snapshot_sb3(model: Any, observations: Any, arrays: Arrays, facts: Facts) -> None:
-    arrays.update(_flat("parameters", model.get_parameters()))
+def _snapshot_sb3(model: Any, observations: Any, facts: Facts) -> dict[str, Any]:
     variables = model._get_torch_save_params()[1] or []
-    arrays.update(_flat("variables", {name: getattr(model, name, None) for name in variables}))
-    for name in SCHEDULES:
-        schedule = getattr(model, name, None)
-        if callable(schedule):
-            arrays[f"schedule/{name}"] = _numpy([float(schedule(point)) for point in PROGRESS])
-    for name in ("observation_space", "action_space"):
-        space = getattr(model, name)
-        facts[name] = repr(space)
-        bounds = {bound: getattr(space, bound, None) for bound in ("low", "high", "nvec", "n", "start")}
-        arrays.update(_flat(f"space/{name}", bounds))
+    schedules = {name: getattr(model, name) for name in SCHEDULES if callable(getattr(model, name, None))}
+    spaces = {name: getattr(model, name) for name in ("observation_space", "action_space")}
+    bounds = ("low", "high", "nvec", "n", "start")
+    found = {
+        "parameters": model.get_parameters(),
+        "variables": {name: getattr(model, name, None) for name in variables},
+        "schedule": {name: [float(one(point)) for point in PROGRESS] for name, one in schedules.items()},
+        "space": {name: {bound: getattr(space, bound, None) for bound in bounds} for name, space in spaces.items()},
+    }
+    facts.update((name, repr(space)) for name, space in spaces.items())
     facts["settings"] = {name: value for name, value in vars(model).items() if _is_setting(name, value)}
     if observations is not None:
         actions, states = model.predict(observations, deterministic=True)
-        arrays.update(_flat("predict/actions", actions))
-        arrays.update(_flat("predict/states", states))
-        arrays.update(_flat("predict/scores", _scores(model, observations)))
+        found["predict"] = {"actions": actions, "states": states, "scores": _scores(model, observations)}
+    return found
 
 
 def _is_setting(name: str, value: Any) -> bool:
@@ -232,15 +234,14 @@ def _scores(model: Any, observations: Any) -> dict[str, Any]:
         return {"values": policy.predict_values(tensors), **scores}
 
 
-def snapshot_normalisation(normalisation: Any, arrays: Arrays, facts: Facts) -> None:
-    """Add the running statistics of a VecNormalize to *arrays* and its settings to *facts*."""
-    for name in ("obs_rms", "ret_rms"):
-        running = getattr(normalisation, name, None)
-        for key, one in running.items() if isinstance(running, Mapping) else [("", running)]:
-            if one is not None:
-                arrays.update(_flat(f"normalisation/{name}{'/' * bool(key)}{key}", vars(one)))
-    facts["normalisation"] = {
-        name: value for name, value in vars(normalisation).items() if _is_setting(name, value) and name[0] != "_"
+def _statistics(normalisation: Any, facts: Facts) -> dict[str, Any]:
+    settings = vars(normalisation).items()
+    facts["normalisation"] = {name: value for name, value in settings if _is_setting(name, value) and name[0] != "_"}
+    running = {name: getattr(normalisation, name, None) for name in ("obs_rms", "ret_rms")}
+    return {
+        name: {key: vars(each) for key, each in one.items()} if isinstance(one, Mapping) else vars(one)
+        for name, one in running.items()
+        if one is not None
     }
 
 
@@ -298,14 +299,13 @@ def _stub_env(observation_space: Any, action_space: Any) -> Any:
     return DummyVecEnv([Stub])
 
 
-def _flat(prefix: str, value: Any) -> Iterator[tuple[str, Any]]:
+def _flat(value: Any, prefix: str = "") -> Iterator[tuple[str, Any]]:
     """Every array and number below *value*, by its path."""
+    if isinstance(value, (list, tuple)) and not all(isinstance(one, (int, float, bool)) for one in value):
+        value = dict(enumerate(value))
     if isinstance(value, Mapping):
         for key, inner in value.items():
-            yield from _flat(f"{prefix}/{key}", inner)
-    elif isinstance(value, (list, tuple)) and not all(isinstance(one, (int, float, bool)) for one in value):
-        for index, inner in enumerate(value):
-            yield from _flat(f"{prefix}/{index}", inner)
+            yield from _flat(inner, f"{prefix}/{key}" if prefix else key)
     elif isinstance(value, (list, tuple, bool, int, float)) or hasattr(value, "__array__"):
         array = _numpy(value)
         if array.dtype != object:  # objects have no value that could be compared between processes

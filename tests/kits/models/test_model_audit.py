@@ -19,8 +19,8 @@ import pytest
 from pytest_rlstability.__main__ import main
 from pytest_rlstability.kits.models.archive import RefusedError
 from pytest_rlstability.kits.models.audit import Audit, audit, parse_version
+from pytest_rlstability.kits.models.bundle import algorithm_of
 from pytest_rlstability.kits.models.judge import Trust
-from pytest_rlstability.kits.models.sb3 import algorithm_of
 
 MODELS = Path(__file__).parents[2] / "data" / "models"
 PYTHONS = [(3, 10), (3, 11), (3, 12), (3, 13)]

@@ -13,9 +13,8 @@ import numpy
 
 from pytest_rlstability.kits.models.audit import Audit, Finding
 from pytest_rlstability.kits.models.compare import differences, fact_differences, not_finite
-from pytest_rlstability.kits.models.interpreters import NoInterpreterError, find_interpreter
 from pytest_rlstability.kits.models.roundtrip import RoundTrip, Saved, Trip, _judge_values
-from pytest_rlstability.kits.models.targets import Target, variations
+from pytest_rlstability.kits.models.targets import NoInterpreterError, Target, find_interpreter, variations
 from pytest_rlstability.steps import Outcome
 
 SAVED = {"parameters/w": numpy.array([1.0, 2.0], "float32"), "predict/values": numpy.array([0.5], "float32")}

@@ -18,7 +18,7 @@ import cloudpickle
 
 from pytest_rlstability.kits.models import worker
 from pytest_rlstability.kits.models.audit import audit, spoken
-from pytest_rlstability.kits.models.interpreters import (
+from pytest_rlstability.kits.models.targets import (
     Interpreter,
     NoInterpreterError,
     find_interpreter,
