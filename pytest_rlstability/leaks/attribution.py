@@ -8,8 +8,7 @@ from dataclasses import dataclass, field
 
 from pytest_rlstability.leaks.check import LeakCheck, Watched
 from pytest_rlstability.leaks.growers import Grower, Kept, is_loud
-from pytest_rlstability.leaks.lines import Line, LineMeter, show_line
-from pytest_rlstability.leaks.native import native_stack
+from pytest_rlstability.leaks.lines import Line, LineMeter, native_stack, show_line
 from pytest_rlstability.leaks.survivors import Window, laps_for, new_objects, watch_window
 from pytest_rlstability.model.units import format_size
 

@@ -1,18 +1,20 @@
-"""Which line of the user's code makes a signal rise: it is read before and after each line of a few laps."""
+"""Which line of the user's code makes a signal rise or takes native memory: a few laps are traced."""
 
 from __future__ import annotations
 
 import linecache
 import os
 import sys
+import tempfile
 import tracemalloc
 import types
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from typing import Any, Self
 
 from pytest_rlstability.model.user_code import Origin, origin, outwards
 
 Line = tuple[str, int]
+_NATIVE_FRAMES = 6
 
 
 def show_line(filename: str, number: int) -> str:
@@ -84,3 +86,29 @@ class LineMeter:
             callers = ((one.f_code.co_filename, one.f_lineno) for one in outwards(frame.f_back))
             self._current = next((line for line in callers if origin(line[0]) is Origin.USER), None)
         return self._trace
+
+
+def native_stack(laps: int) -> Generator[int, None, tuple[list[str], Line | None]]:
+    """Asks for *laps* laps. Returns the stack, innermost first, of the largest allocation that at least every tenth
+    of them left behind, and the user's line that led to it.
+
+    There is none without memray, or with torch: naming libtorch's functions would take half a minute.
+    """
+    if "torch" in sys.modules:
+        return [], None
+    try:
+        import memray
+    except ImportError:
+        return [], None
+    with tempfile.TemporaryDirectory(prefix="rlstability-memray-") as directory:
+        path = os.path.join(directory, "window.bin")
+        with memray.Tracker(path, native_traces=True):
+            yield laps
+        leaked = memray.FileReader(path).get_leaked_allocation_records(merge_threads=True)
+        records = [record for record in leaked if record.n_allocations >= max(2, laps // 10)]
+        for record in sorted(records, key=lambda record: -record.size):
+            lines = ((file, line) for _, file, line in record.stack_trace(_NATIVE_FRAMES * 4))
+            if users := next((line for line in lines if origin(line[0]) is Origin.USER), None):
+                stack = record.hybrid_stack_trace(_NATIVE_FRAMES * 4)[:_NATIVE_FRAMES]
+                return [f"{name} ({file}:{line})" for name, file, line in stack], users
+    return [], None

@@ -1,24 +1,27 @@
-"""The check of a soak: the same signals and the same judge as a leak check, for a fixed time."""
+"""A soak: the same signals and the same judge as a leak check, for a fixed time; and what its report says besides."""
 
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from statistics import median
 
 from pytest_rlstability.config.soak import time_for_holders
 from pytest_rlstability.leaks.check import Emit, LeakCheck, Watched
 from pytest_rlstability.leaks.report import amount
 from pytest_rlstability.leaks.settings import LeakSettings
 from pytest_rlstability.leaks.signals.protocol import Signal
-from pytest_rlstability.leaks.soak_forecast import growth_per_second, pace
-from pytest_rlstability.leaks.soak_output import CapturedOutput
+from pytest_rlstability.model.growth import spread
 from pytest_rlstability.model.series import Series
 from pytest_rlstability.model.soak_state import SoakState
 from pytest_rlstability.model.thinning import Thinning
+from pytest_rlstability.model.units import KEPT_BYTES
 from pytest_rlstability.model.verdict import Section, Word
+from pytest_rlstability.osinfo.linux import descriptor_target
 from pytest_rlstability.osinfo.memory import memory_room, resident_memory
-from pytest_rlstability.verdicts.leak import FEWEST_SAMPLES, LeakState, Rule
+from pytest_rlstability.verdicts.leak import FEWEST_SAMPLES, Evidence, LeakState, Rule, judge
 
 SAMPLING_SHARE = 0.02
 LONGEST_INTERVAL = 10.0
@@ -31,6 +34,14 @@ EARLY = 0.1
 """No verdict so far is shown before this share of the time: everything grows at the beginning."""
 ROOM_SHARE = 0.5
 """Steady growth ends the soak when it has taken this share of the free memory."""
+_FEWEST = 8
+_DRIFT = 1.25
+"""Laps count as slower or faster from this factor on. A busy machine causes smaller ones."""
+_SURE = 2.0
+"""They must also differ by this many standard deviations of single laps."""
+_MEMORY_RULE = Rule(smallest=2.0**20, resolution=64.0)
+MOST_BYTES = 16 * KEPT_BYTES
+_OURS = re.compile(r".*/rlstability-[^/]*/\d+\.(out|err)")
 
 
 class SoakCheck(LeakCheck):
@@ -172,3 +183,69 @@ class SoakCheck(LeakCheck):
 def check_for(settings: LeakSettings, *, emit: Emit | None = None, extra: Sequence[Watched] = ()) -> LeakCheck:
     """The check that *settings* ask for: a soak if they have a duration."""
     return (LeakCheck if settings.duration is None else SoakCheck)(settings, emit=emit, extra=extra)
+
+
+@dataclass(frozen=True)
+class Pace:
+    """Seconds a lap took in the first and in the last quarter of the time; *drifts* when they differ beyond noise."""
+
+    first: float
+    last: float
+    drifts: bool
+
+
+def pace(moments: Sequence[float], lap_seconds: Sequence[float]) -> Pace:
+    """How lap times changed: *lap_seconds* is what a lap took at each of *moments*.
+
+    >>> moments = list(range(100))
+    >>> pace(moments, [0.012 if moment < 50 else 0.019 for moment in moments])
+    Pace(first=0.012, last=0.019, drifts=True)
+    """
+    if len(moments) < _FEWEST:
+        middle = median(lap_seconds) if lap_seconds else 0.0
+        return Pace(middle, middle, drifts=False)
+    start, quarter = moments[0], (moments[-1] - moments[0]) / 4
+    early = [value for moment, value in zip(moments, lap_seconds, strict=True) if moment <= start + quarter]
+    late = [value for moment, value in zip(moments, lap_seconds, strict=True) if moment >= start + 3 * quarter]
+    first, last = median(early), median(late)
+    factor = max(first, last) / max(min(first, last), 1e-12)
+    return Pace(first, last, factor >= _DRIFT and abs(last - first) > _SURE * max(spread(early), spread(late)))
+
+
+def growth_per_second(moments: Sequence[float], memory: Sequence[float]) -> float:
+    """Bytes per second by which *memory* still grows; 0 if it does not grow or levels off.
+
+    >>> seconds = list(range(200))
+    >>> growth_per_second(seconds, [5e8 + 1e5 * second for second in seconds])
+    100000.0
+    >>> growth_per_second(seconds, [5e8 + 1e5 * min(second, 60) for second in seconds])
+    0.0
+    """
+    if len(moments) < _FEWEST:
+        return 0.0
+    span = moments[-1] - moments[0]
+    judged = judge(moments, memory, _MEMORY_RULE, Evidence(laps=span, seconds=span, budget=span, final=True))
+    return max(judged.per_lap, 0.0) if judged.growing else 0.0
+
+
+class CapturedOutput:
+    """The files that capture the output of a test process. Call ``trim()`` now and then to keep them small.
+
+    Otherwise a trainer that prints its progress for days fills the disk, and the memory of the process that reads it.
+    Output that we do not capture (``-s``) is not touched.
+    """
+
+    def __init__(self, descriptors: tuple[int, ...] = (1, 2)) -> None:
+        self._left_out = {one: 0 for one in descriptors if _OURS.fullmatch(descriptor_target("self", one))}
+
+    def trim(self) -> None:
+        for descriptor in self._left_out:
+            size = os.fstat(descriptor).st_size
+            if size <= MOST_BYTES:
+                continue
+            tail = os.pread(descriptor, KEPT_BYTES, size - KEPT_BYTES)
+            self._left_out[descriptor] += size - 2 * KEPT_BYTES
+            os.ftruncate(descriptor, KEPT_BYTES)
+            os.lseek(descriptor, KEPT_BYTES, os.SEEK_SET)  # all writers of the file share one position
+            note = f"\n[... {self._left_out[descriptor]:,} bytes left out by rl-stability ...]\n"
+            os.write(descriptor, note.encode() + tail)

@@ -15,8 +15,7 @@ from pytest_rlstability.leaks import check as checks
 from pytest_rlstability.leaks import soak_check as soaks
 from pytest_rlstability.leaks.settings import LeakSettings
 from pytest_rlstability.leaks.signals.protocol import Signal
-from pytest_rlstability.leaks.soak_check import LONGEST_INTERVAL, STRETCH, SoakCheck
-from pytest_rlstability.leaks.soak_forecast import Pace
+from pytest_rlstability.leaks.soak_check import LONGEST_INTERVAL, STRETCH, Pace, SoakCheck
 from pytest_rlstability.verdicts.leak import Judgement
 
 HOUR = 3600.0

@@ -14,8 +14,7 @@ from typing import Any
 import pytest
 
 from pytest_rlstability.leaks.signals.facts import signal_facts
-from pytest_rlstability.leaks.soak_check import LONGEST_INTERVAL
-from pytest_rlstability.leaks.soak_output import MOST_BYTES, CapturedOutput
+from pytest_rlstability.leaks.soak_check import LONGEST_INTERVAL, MOST_BYTES, CapturedOutput
 from pytest_rlstability.model.events import Finished, Outcome, Progress, Sample, Slow, to_line
 from pytest_rlstability.model.soak_state import SoakState
 from pytest_rlstability.model.thinning import SampleBudget, Thinning

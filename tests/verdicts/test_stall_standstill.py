@@ -7,8 +7,7 @@ from dataclasses import replace
 import pytest
 
 from pytest_rlstability.osinfo.threads import ThreadState, TreeState
-from pytest_rlstability.verdicts.stall import classify, is_deadlock, telling_native
-from pytest_rlstability.verdicts.standstill import Look, Standstill
+from pytest_rlstability.verdicts.stall import Look, Standstill, classify, is_deadlock, telling_native
 
 MAIN = ThreadState(10, 10, "python", "S", 5, 100, "futex", endless=True)
 TICKER = ThreadState(10, 11, "python", "S", 0, 50, "clock_nanosleep")
