@@ -139,14 +139,6 @@ def _missing_avx(facts: Facts) -> str:
     return " and no ".join(flag.upper() for flag in ("avx", "avx2") if flag not in facts.get("cpu_flags", []))
 
 
-def _torch_without_avx2(facts: Facts) -> object:
-    if facts.get("torch", {}).get("cpu_capability") != "DEFAULT" or "avx2" not in facts.get("cpu_flags", []):
-        return None
-    if variable := _variable(facts, "ATEN_CPU_CAPABILITY"):
-        return {"reason": f"ATEN_CPU_CAPABILITY={variable} is set", "do": "Unset the variable."}
-    return {"reason": "this torch was built without AVX2", "do": "Install an official wheel of torch."}
-
-
 def _many_threads(facts: Facts) -> object:
     """Threads that a variable asks for; without one OpenMP and BLAS start one for each processor that they see."""
     seen = facts.get("cpus_allowed") or facts.get("cpus") or 1
@@ -235,9 +227,6 @@ KNOWN = (
         "the processor shows no {value}",
         "Official wheels of TensorFlow and jaxlib need AVX and die by SIGILL without; torch falls back to slow code. "
         "In a virtual machine choose the host's processor type (libvirt: host-passthrough, Proxmox: host)."),
-    Known("torch-without-avx2", _torch_without_avx2,
-        "the processor has AVX2 and torch does not use it: {reason}",
-        "{do}"),
     Known("many-threads", _many_threads,
         "{setting}, and {usable:g} processors may be used",
         "Computations then start more threads than can run. They wait for each other, and a container that has used up "

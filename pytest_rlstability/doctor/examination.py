@@ -160,9 +160,8 @@ class Examiner:
         facts, result = self.found.facts, outcome.result
         if not isinstance(result, dict):
             return
-        for name in ("torch", "fork_after_threads"):
-            if result.get(name):
-                facts[name] = result[name]
+        if "fork_after_threads" in result:
+            facts["fork_after_threads"] = result["fork_after_threads"]
         for name in ("openmp", "blas"):
             if len(result.get(name, [])) > len(facts.setdefault(name, [])):
                 facts[name] = result[name]

@@ -99,11 +99,7 @@ def _stacks(facts: Facts) -> str:
 
 
 def found_lines(facts: Facts) -> Iterator[str]:
-    """The facts that the steps found: torch's build, and the libraries that are loaded together in one process."""
-    if torch := facts.get("torch"):
-        build = f"CUDA {torch['cuda_build']}" if torch["cuda_build"] else "CPU build"
-        used = torch["cpu_capability"] or "unknown instructions"
-        yield f"  torch      uses {used}, {torch['threads']} threads, {torch['blas']}, {build}"
+    """The facts that the steps found: the libraries that are loaded together in one process, and whether forks work."""
     if openmp := facts.get("openmp"):
         families = [f"lib{openmp_family(path)} of {_owner(path)}" for path in openmp]
         yield printable(f"  openmp     {len(openmp)} in one process: {', '.join(families)}")

@@ -1,4 +1,4 @@
-"""The steps for every machine: imports, import orders, tensors, images and shared memory."""
+"""The steps for every machine: imports, import orders, tensors and shared memory."""
 
 from __future__ import annotations
 
@@ -23,21 +23,21 @@ DISTRIBUTIONS = (
     "opencv-python-headless", "opencv-contrib-python", "opencv-contrib-python-headless", "pytest-rlstability",
 )  # fmt: skip
 
+_CLASHING = ("PIL", "cv2", "pygame")
+"""Modules whose native libraries are known to clash with others, though no step needs them."""
+
 _BRINGS = {"stable_baselines3": ("torch", "gymnasium"), "sb3_contrib": ("torch", "gymnasium", "stable_baselines3")}
 """What a module imports on its own."""
 
 
 def pytest_rlstability_doctor_steps() -> list[DoctorStep]:
-    tensors, media = f"{_CHECKS}.tensors", f"{_CHECKS}.media"
+    tensors = f"{_CHECKS}.tensors"
     return [
         DoctorStep("numpy operations", "tensors", f"{tensors}:numpy_operations", ("numpy",)),
         DoctorStep("tensor operations", "tensors", f"{tensors}:operations", ("torch",)),
         DoctorStep("fork after torch's threads", "tensors", f"{tensors}:fork_after_threads", ("torch",)),
-        DoctorStep("screenshot by Pillow", "images", f"{media}:screenshot_pillow", ("PIL",)),
-        DoctorStep("screenshot by OpenCV", "images", f"{media}:screenshot_opencv", ("cv2", "numpy")),
-        DoctorStep("pygame surface", "images", f"{media}:pygame_surface", ("pygame",)),
-        DoctorStep("shared memory", "shared-memory", f"{media}:shared_memory"),
-        DoctorStep("shared tensors", "shared-memory", f"{media}:shared_tensors", ("torch",)),
+        DoctorStep("shared memory", "shared-memory", f"{tensors}:shared_memory"),
+        DoctorStep("shared tensors", "shared-memory", f"{tensors}:shared_tensors", ("torch",)),
     ]
 
 
@@ -47,9 +47,9 @@ def groups_of(steps: Sequence[DoctorStep]) -> tuple[str, ...]:
 
 
 def needed_by(steps: Sequence[DoctorStep]) -> tuple[str, ...]:
-    """The modules that *steps* need. Those that import torch on their own come last, so that an order of imports can
-    have all others before torch."""
-    modules = dict.fromkeys(module for step in steps for module in step.needs)
+    """The modules that *steps* need or that may clash. Those that import torch on their own come last, so that an order
+    of imports can have all others before torch."""
+    modules = dict.fromkeys([*(module for step in steps for module in step.needs), *_CLASHING])
     return tuple(sorted(modules, key=lambda module: module in _BRINGS))
 
 

@@ -31,7 +31,6 @@ HEALTHY: dict[str, Any] = {
     "variables": {},
     "distributions": {"numpy": "2.4.6", "torch": "2.13.0+cpu", "stable-baselines3": "2.9.2", "gymnasium": "1.4.0"},
     "openmp": ["/site-packages/torch/lib/libgomp.so.1"],
-    "torch": {"cpu_capability": "AVX2"},
     "fork_after_threads": "works",
 }
 
@@ -104,10 +103,6 @@ CASES: dict[str, tuple[list[dict[str, Any]], list[dict[str, Any]]]] = {
     "missing-avx": (
         [{"cpu_flags": ["sse4_2"]}, {"cpu_flags": ["sse4_2", "avx"]}],
         [{"cpu_flags": [], "cpu_flags_known": False}, {"cpu_flags": [], "machine": "aarch64"}],
-    ),
-    "torch-without-avx2": (
-        [{"torch": {"cpu_capability": "DEFAULT"}}],
-        [{"torch": {"cpu_capability": "AVX512"}}, {"torch": {"cpu_capability": "DEFAULT"}, "cpu_flags": ["avx"]}],
     ),
     "many-threads": (
         [

@@ -27,14 +27,9 @@ def survey(modules: Sequence[str], distributions: Sequence[str]) -> dict[str, An
 
 
 def import_one(module: str) -> dict[str, Any]:
-    """Import *module*; returns its version, its native libraries, and torch's build."""
+    """Import *module*; returns its version and its native libraries."""
     loaded = importlib.import_module(module)
-    version = getattr(loaded, "__version__", "")
-    facts: dict[str, Any] = {"version": str(version), **native_libraries()}
-    if module == "torch":
-        with suppress(Exception):  # a build without this information must not fail its import
-            facts["torch"] = _torch_build(loaded)
-    return facts
+    return {"version": str(getattr(loaded, "__version__", "")), **native_libraries()}
 
 
 def import_in_order(modules: Sequence[str], rl_stage: Stage) -> dict[str, list[str]]:
@@ -66,13 +61,3 @@ def openmp_family(file: str) -> str:
     """
     found = _OPENMP.match(file.rpartition("/")[2])
     return found["family"] if found else ""
-
-
-def _torch_build(torch: Any) -> dict[str, Any]:
-    cpu = getattr(torch.backends, "cpu", None)  # not before torch 2.0
-    return {
-        "cpu_capability": cpu.get_cpu_capability() if cpu else "",
-        "cuda_build": torch.version.cuda,
-        "threads": torch.get_num_threads(),
-        "blas": (re.search(r"BLAS_INFO=(\w+)", torch.__config__.show()) or ["", ""])[1],
-    }

@@ -1,4 +1,4 @@
-"""Tensor operations, and computing in a process that was forked after torch has started threads."""
+"""Tensor operations, shared memory, and computing in a process that was forked after torch has started threads."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from pytest_rlstability.osinfo.fatal_signals import signal_of_exit
 from pytest_rlstability.steps.doctor_step import Stage
 
 _FORK_LIMIT = 5.0
+_SEGMENT = 16 * 2**20
 
 
 def operations(rl_stage: Stage) -> None:
@@ -81,3 +82,27 @@ def fork_after_threads() -> dict[str, str]:
     os.kill(child, signal.SIGKILL)
     os.waitpid(child, 0)
     return {"fork_after_threads": "hangs"}
+
+
+def shared_memory(rl_stage: Stage) -> None:
+    """Write to every page of a segment of 16 MiB. If there is less shared memory, the kernel sends SIGBUS."""
+    from multiprocessing.shared_memory import SharedMemory
+
+    with rl_stage("create"):
+        segment = SharedMemory(create=True, size=_SEGMENT)
+        segment.unlink()  # no other process needs the name, and a crash must not leave it behind
+    with rl_stage("write"):
+        assert segment.buf is not None
+        segment.buf[::4096] = bytes(_SEGMENT // 4096)
+    with rl_stage("close"):
+        segment.close()
+
+
+def shared_tensors(rl_stage: Stage) -> None:
+    import torch
+
+    with rl_stage("share"):
+        tensor = torch.zeros(2**20).share_memory_()
+    with rl_stage("write"):
+        tensor += 1
+        assert tensor.sum().item() == 2**20
