@@ -58,34 +58,13 @@ def add_options(parser: pytest.Parser) -> None:
     parser.addini("rl_stability", switch, type="bool", default=False)
     for name, metavar, text, default in (
         ("scope", "all|marked", "isolate every test, or only those with an rl_* (or forked) marker", "all"),
-        (
-            "backend",
-            "|".join(BACKENDS),
-            "how a test gets its process; auto: zygote if fork is safe, else spawn",
-            "auto",
-        ),
-        (
-            "group",
-            "|".join(GROUPS),
-            "the unit that gets a process of its own; auto: unmarked tests share one until it dies, marked ones "
-            "have their own",
-            "auto",
-        ),
-        (
-            "limit",
-            "30min",
-            "end a test that has no timeout, soak or leak budget of its own after this; 0: never",
-            "30min",
-        ),
+        ("backend", "|".join(BACKENDS), "how a test gets a process; auto: zygote if fork is safe, else spawn", "auto"),
+        ("group", "|".join(GROUPS), "what gets a process of its own; auto: unmarked tests share one", "auto"),
+        ("limit", "30min", "end a test that has no timeout or soak of its own after this; 0: never", "30min"),
         ("memory", "2GiB", "memory cap of every isolated test; 0: none", "0"),
         ("stall-after", "60s", "fail an isolated test after this long without progress; 0: never", "60s"),
         ("leak-budget", "30s", "wall time one leak check may take before it answers 'undecided'", "30s"),
-        (
-            "flaky",
-            "|".join(FLAKY),
-            "repeat rl_flaky tests on all free cores, one run after the other, or run them once like any other",
-            "auto",
-        ),
+        ("flaky", "|".join(FLAKY), "repeat rl_flaky tests on all free cores, or one by one, or run them once", "auto"),
     ):
         group.addoption(f"--rl-{name}", metavar=metavar, default=None, help=f"{text} (default: {default})")
         parser.addini(f"rl_{name.replace('-', '_')}", f"{text} (default: {default})", default=default)
@@ -106,65 +85,55 @@ def add_options(parser: pytest.Parser) -> None:
 
 def read_settings(config: pytest.Config) -> Settings:
     """The settings of this run: command line before ini before default."""
-    reader = _Reader(config)
-    backend, remark = reader.read("backend", _choice(*BACKENDS)), ""
+
+    def read(name: str, parse: Callable[[str], _Value], form: str) -> _Value:
+        key = f"rl_{name.replace('-', '_')}"
+        value, source = config.getoption(key, None), f"--rl-{name}"
+        if value is None:
+            value, source = config.getini(key), key
+        try:
+            return parse(value)
+        except (TypeError, ValueError):
+            raise pytest.UsageError(f"{source}={value}: accepted is {form}") from None
+
+    def choose(name: str, *accepted: str) -> str:
+        return read(name, _checked(str, accepted.__contains__), f"{', '.join(accepted[:-1])} or {accepted[-1]}")
+
+    backend, remark = choose("backend", *BACKENDS), ""
     for flag, name in (("usepdb", "--pdb"), ("trace", "--trace")):
         if config.getoption(flag, False):
             backend, remark = "inprocess", f"; {name} keeps tests in pytest's own process, where crashes end the run"
-    seed, soak = config.getoption("rl_seed"), config.getoption("rl_soak")
+    seed = _drawn_seed(config)
+    if config.getoption("rl_seed") is not None:
+        seed = read("seed", _checked(int, lambda given: given >= 0), "a whole number from 0 up")
+    soak = config.getoption("rl_soak")
     return Settings(
         enabled=bool(config.getoption("rl_stability") or config.getini("rl_stability") or soak is not None),
-        scope=reader.read("scope", _choice("all", "marked")),
+        scope=choose("scope", "all", "marked"),
         backend=backend,
         backend_given=bool(remark) or config.getoption("rl_backend") is not None,
-        group=reader.read("group", _choice(*GROUPS)),
-        limit=reader.read("limit", parse_duration, f"{DURATION_FORM}, or 0"),
-        memory=reader.read("memory", parse_size, f"{SIZE_FORM}, or 0"),
-        stall_after=reader.read("stall-after", parse_duration, f"{DURATION_FORM}, or 0"),
-        leak_budget=reader.read("leak-budget", _positive(parse_duration), DURATION_FORM),
-        blame_budget=reader.read("blame-budget", parse_duration, f"{DURATION_FORM}, or 0"),
-        lap_count=reader.read("lap-count", _positive(int), "a whole number from 1 up"),
-        native=reader.read("native", _choice("auto", "off")),
-        seed=_drawn_seed(config) if seed is None else reader.read("seed", _seed, "a whole number from 0 up"),
-        flaky=reader.read("flaky", _choice(*FLAKY)),
+        group=choose("group", *GROUPS),
+        limit=read("limit", parse_duration, f"{DURATION_FORM}, or 0"),
+        memory=read("memory", parse_size, f"{SIZE_FORM}, or 0"),
+        stall_after=read("stall-after", parse_duration, f"{DURATION_FORM}, or 0"),
+        leak_budget=read("leak-budget", _checked(parse_duration, bool), DURATION_FORM),
+        blame_budget=read("blame-budget", parse_duration, f"{DURATION_FORM}, or 0"),
+        lap_count=read("lap-count", _checked(int, lambda laps: laps > 0), "a whole number from 1 up"),
+        native=choose("native", "auto", "off"),
+        seed=seed,
+        flaky=choose("flaky", *FLAKY),
         soak=soak is not None,
-        soak_duration=reader.read("soak", _positive(parse_duration), _SOAK_FORM) if soak else None,
+        soak_duration=read("soak", _checked(parse_duration, bool), _SOAK_FORM) if soak else None,
         remark=remark,
     )
 
 
-class _Reader:
-    def __init__(self, config: pytest.Config) -> None:
-        self._config = config
-
-    def read(self, name: str, parse: Callable[[str], _Value], form: str = "") -> _Value:
-        """The option *name*, parsed; a usage error naming option, value and what is accepted."""
-        key = f"rl_{name.replace('-', '_')}"
-        value, source = self._config.getoption(key, None), f"--rl-{name}"
-        if value is None:
-            value, source = self._config.getini(key), key
-        try:
-            return parse(value)
-        except (TypeError, ValueError) as error:
-            accepted = form or str(error)
-            raise pytest.UsageError(f"{source}={value}: accepted is {accepted}") from None
-
-
-def _choice(*accepted: str) -> Callable[[str], str]:
-    def parse(value: str) -> str:
-        if value not in accepted:
-            raise ValueError(", ".join(accepted[:-1]) + f" or {accepted[-1]}")
+def _checked(parse: Callable[[str], _Value], accepts: Callable[[_Value], bool]) -> Callable[[str], _Value]:
+    def checked(text: str) -> _Value:
+        value = parse(text)
+        if not accepts(value):
+            raise ValueError(text)
         return value
-
-    return parse
-
-
-def _positive(parse: Callable[[str], Any]) -> Callable[[str], Any]:
-    def checked(value: str) -> Any:
-        number = parse(value)
-        if number <= 0:
-            raise ValueError(value)
-        return number
 
     return checked
 
@@ -173,13 +142,6 @@ def _drawn_seed(config: pytest.Config) -> int:
     """A new seed; in an xdist worker the one its controller drew."""
     given: dict[str, Any] = getattr(config, "workerinput", {})
     return int(given.get("rl_seed", random.SystemRandom().randrange(2**31)))
-
-
-def _seed(value: str) -> int:
-    number = int(value)
-    if number < 0:
-        raise ValueError(value)
-    return number
 
 
 _settings = pytest.StashKey[Settings]()
