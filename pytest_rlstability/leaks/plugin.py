@@ -7,8 +7,6 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from pytest_rlstability.model.channel import channel_of
-
 if TYPE_CHECKING:
     from pytest_rlstability.leaks.laps import Laps
     from pytest_rlstability.leaks.probes import Probes
@@ -29,12 +27,8 @@ _laps = pytest.StashKey["Laps"]()
 def rl_laps(request: pytest.FixtureRequest) -> Iterator[Laps]:
     """Laps to repeat what is tested: for lap in rl_laps: ... (as many as the check needs; 3 when checks are off)."""
     from pytest_rlstability.leaks.laps import Laps
-    from pytest_rlstability.leaks.probes import probes_of
-    from pytest_rlstability.leaks.settings import leak_settings
 
-    settings = leak_settings(request.config, request.node)
-    laps = Laps(request.node, settings, channel_of(request.config), probes_of(request.node))
-    request.node.stash[_laps] = laps
+    laps = request.node.stash[_laps] = Laps(request.node)
     yield laps
     laps.close()
     del request.node.stash[_laps]

@@ -13,6 +13,8 @@ from pytest_rlstability.config.options import settings_of
 from pytest_rlstability.leaks.check import Watched
 from pytest_rlstability.leaks.report import amount, table
 from pytest_rlstability.leaks.signals.protocol import Signal
+from pytest_rlstability.model.channel import Channel
+from pytest_rlstability.model.messages import Sampled
 from pytest_rlstability.model.user_code import here
 from pytest_rlstability.model.verdict import Fact, Location, Section, Verdict, VerdictFailure, Word
 from pytest_rlstability.verdicts.leak import Evidence, LeakState, Rule, judge
@@ -103,10 +105,10 @@ class Probes:
         """Add counts to every sample, without judging them. A second call with *name* replaces the first."""
         self._charts[name] = read
 
-    def with_charts(self, sample: Mapping[str, Any]) -> dict[str, Any]:
-        """*sample* with the charted counts among its values."""
+    def send(self, channel: Channel, sample: Mapping[str, Any]) -> None:
+        """Send *sample* with the charted counts among its values."""
         values = {name: value for read in self._charts.values() for name, value in read().items()}
-        return {**sample, "values": {**values, **sample["values"]}}
+        channel.send(Sampled(**{**sample, "values": {**values, **sample["values"]}}))
 
     def watched(self) -> list[Watched]:
         """The signals of these probes, for a leak check."""

@@ -11,11 +11,8 @@ import pytest
 from pytest_rlstability.compat.pytest import finalizer_lists, report_sections, run_protocol, tear_down
 from pytest_rlstability.leaks import outcome
 from pytest_rlstability.leaks.check import LeakCheck
-from pytest_rlstability.leaks.probes import probes_of
-from pytest_rlstability.leaks.settings import leak_settings
 from pytest_rlstability.leaks.soak_check import check_for
 from pytest_rlstability.model.channel import channel_of
-from pytest_rlstability.model.messages import Sampled
 from pytest_rlstability.model.verdict import Verdict, VerdictFailure
 
 Reports = list[pytest.TestReport]
@@ -42,13 +39,7 @@ class Repetition:
         reports = self._lap(self._neighbour)
         if not _passed(reports):
             return self._broken_off(reports, nextitem)
-        # the probes are known after the first lap only
-        probes = probes_of(self._item)
-        check = check_for(
-            leak_settings(self._item.config, self._item),
-            emit=lambda record: self._channel.send(Sampled(**probes.with_charts(record))),
-            extra=probes.watched(),
-        )
+        check = check_for(self._item)  # only now, because the probes are known after the first lap
         try:
             for count in outcome.run(check):
                 for _ in range(count):

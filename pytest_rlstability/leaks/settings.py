@@ -64,8 +64,9 @@ def is_whole(item: pytest.Item) -> bool:
     return item.get_closest_marker("rl_soak") is not None and soak_of(item, settings_of(item.config)) is not None
 
 
-def leak_settings(config: pytest.Config, item: pytest.Item) -> LeakSettings:
+def leak_settings(item: pytest.Item) -> LeakSettings:
     """The settings for *item*, from its markers, the command line and the ini file."""
+    config = item.config
     run, promise = settings_of(config), read_marker(item, "rl_no_leak")
     asked = promise or NoLeak()
     catalog = signals_of(config)

@@ -6,13 +6,18 @@ import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from statistics import median
 
+import pytest
+
 from pytest_rlstability.config.soak import time_for_holders
-from pytest_rlstability.leaks.check import Emit, LeakCheck, Watched
+from pytest_rlstability.leaks.check import LeakCheck
+from pytest_rlstability.leaks.probes import probes_of
 from pytest_rlstability.leaks.report import amount
-from pytest_rlstability.leaks.settings import LeakSettings
+from pytest_rlstability.leaks.settings import LeakSettings, leak_settings
 from pytest_rlstability.leaks.signals.protocol import Signal
+from pytest_rlstability.model.channel import channel_of
 from pytest_rlstability.model.growth import spread
 from pytest_rlstability.model.series import Series
 from pytest_rlstability.model.soak_state import SoakState
@@ -180,9 +185,11 @@ class SoakCheck(LeakCheck):
         return LeakState.CLEAN, ""
 
 
-def check_for(settings: LeakSettings, *, emit: Emit | None = None, extra: Sequence[Watched] = ()) -> LeakCheck:
-    """The check that *settings* ask for: a soak if they have a duration."""
-    return (LeakCheck if settings.duration is None else SoakCheck)(settings, emit=emit, extra=extra)
+def check_for(item: pytest.Item) -> LeakCheck:
+    """The check of *item*, a soak if it has a duration. Its samples go to pytest's process."""
+    settings, probes = leak_settings(item), probes_of(item)
+    kind = LeakCheck if settings.duration is None else SoakCheck
+    return kind(settings, emit=partial(probes.send, channel_of(item.config)), extra=probes.watched())
 
 
 @dataclass(frozen=True)

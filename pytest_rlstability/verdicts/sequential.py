@@ -9,6 +9,7 @@ rate. However often one looks, a test at or above the promise is called broken w
 from __future__ import annotations
 
 import math
+from collections import defaultdict
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
@@ -16,18 +17,10 @@ from statistics import NormalDist
 from typing import Literal
 
 Decision = Literal["open", "kept", "broken", "undecided"]
+End = tuple[Decision, int, int]
+"""An answer, and after how many runs and passes it was given."""
 
 _ROUNDING = 1e-9
-
-
-@dataclass(frozen=True)
-class Rates:
-    """For a test with a known pass rate: the probability of each answer, and the mean number of runs."""
-
-    kept: float
-    broken: float
-    undecided: float
-    mean_runs: float
 
 
 @dataclass(frozen=True)
@@ -61,9 +54,9 @@ class SequentialTest:
             return early
         return "broken" if runs - passes >= self._breaking_failures else "undecided"
 
-    def rates(self, true_rate: float) -> Rates:
-        """The exact rates of a test that passes with probability *true_rate*."""
-        return _walk(self.decide, self.max_runs, true_rate)[0]
+    def ends(self, true_rate: float) -> dict[End, float]:
+        """The exact probability of each end of a test that passes with probability *true_rate*."""
+        return _ends(self.decide, self.max_runs, true_rate)
 
     @cached_property
     def _bound(self) -> float:
@@ -91,38 +84,32 @@ class SequentialTest:
     def _breaking_failures(self) -> int:
         """The number of failures that breaks the promise once all runs are used: as few as the confidence allows, by
         themselves and together with what was broken early. If every run failed it is broken in any case."""
-        early, still_open = _walk(self._early, self.max_runs, self.pass_rate)
+        ends = _ends(self._early, self.max_runs, self.pass_rate)
         doubt = 1 - self.confidence + _ROUNDING
-        allowed = doubt - early.broken
+        allowed = doubt - sum(weight for (answer, _, _), weight in ends.items() if answer == "broken")
         fewest = self.max_runs
-        for passes in sorted(still_open):
+        for passes in sorted(passes for answer, _, passes in ends if answer == "open"):
             failures = self.max_runs - passes
-            allowed -= still_open[passes]
+            allowed -= ends["open", self.max_runs, passes]
             if allowed < 0 or _at_least(self.max_runs, failures, 1 - self.pass_rate) > doubt:
                 break
             fewest = failures
         return fewest
 
 
-def _walk(decide: Callable[[int, int], Decision], max_runs: int, true_rate: float) -> tuple[Rates, dict[int, float]]:
-    """The exact rates, and the probability of each number of passes that is still open after the last run."""
-    answers = {"kept": 0.0, "broken": 0.0, "undecided": 0.0}
-    mean = 0.0
+def _ends(decide: Callable[[int, int], Decision], max_runs: int, true_rate: float) -> dict[End, float]:
+    ends: dict[End, float] = {}
     going = {0: 1.0}
     for runs in range(1, max_runs + 1):
-        mean += sum(going.values())
-        after: dict[int, float] = {}
+        after: defaultdict[int, float] = defaultdict(float)
         for passes, weight in going.items():
-            after[passes + 1] = after.get(passes + 1, 0.0) + weight * true_rate
-            after[passes] = after.get(passes, 0.0) + weight * (1 - true_rate)
-        going = {}
-        for passes, weight in after.items():
-            answer = decide(runs, passes)
-            if answer == "open":
-                going[passes] = weight
-            else:
-                answers[answer] += weight
-    return Rates(**answers, mean_runs=mean), going
+            after[passes + 1] += weight * true_rate
+            after[passes] += weight * (1 - true_rate)
+        answers = {passes: decide(runs, passes) for passes in after}
+        going = {passes: weight for passes, weight in after.items() if answers[passes] == "open"}
+        closed = after if runs == max_runs else after.keys() - going.keys()
+        ends.update({(answers[passes], runs, passes): after[passes] for passes in closed})
+    return ends
 
 
 def interval(runs: int, passes: int, confidence: float) -> tuple[float, float]:
