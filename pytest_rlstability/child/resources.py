@@ -6,8 +6,8 @@ import os
 import threading
 
 from pytest_rlstability.osinfo import UnavailableError
-from pytest_rlstability.osinfo.descriptors import own_descriptors, own_target
-from pytest_rlstability.osinfo.linux import links_of
+from pytest_rlstability.osinfo.descriptors import own_descriptors
+from pytest_rlstability.osinfo.linux import descriptor_target, links_of
 from pytest_rlstability.osinfo.processes import find_descendants, has_children, is_helper, short_command
 from pytest_rlstability.osinfo.shared_memory import DIRECTORY as SHARED_MEMORY
 from pytest_rlstability.osinfo.shared_memory import own_segments
@@ -56,7 +56,7 @@ class ResourceSnapshot:
     def _new_descriptors(self, helpers: set[int]) -> list[str]:
         """Not those that lead to *helpers*: they stay as long as the process does, as multiprocessing means them to."""
         new = sorted(_descriptors() - self._descriptors, key=int)
-        targets = {name: own_target(name) for name in new}
+        targets = {name: descriptor_target("self", name) for name in new}
         theirs = {target for pid in helpers for target in links_of(pid) if target.startswith(("pipe:", "socket:"))}
         return [f"descriptor {name} -> {target}" for name, target in targets.items() if target not in theirs]
 

@@ -6,25 +6,9 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+from pytest_rlstability.model import messages
 from pytest_rlstability.model.memory_history import MemoryHistory
-from pytest_rlstability.model.messages import (
-    CleanExit,
-    FixtureEntered,
-    InternalError,
-    Interrupted,
-    Json,
-    JunitRecorded,
-    Message,
-    PhaseReported,
-    ProtocolError,
-    ResourcesLeft,
-    Sampled,
-    SessionExit,
-    StageEntered,
-    TestDone,
-    WarningRecorded,
-    WorkerDied,
-)
+from pytest_rlstability.model.messages import Json, Message, ProtocolError
 from pytest_rlstability.model.soak_state import SoakState
 
 
@@ -82,12 +66,12 @@ class Observed:
     phase_start: float = 0.0
     lap: int = 0
     reports: list[Json] = field(default_factory=list)
-    warnings: list[WarningRecorded] = field(default_factory=list)
+    warnings: list[messages.WarningRecorded] = field(default_factory=list)
     stages_done: list[str] = field(default_factory=list)
     stages_open: tuple[str, ...] = ()
     fixture: str = ""
     """The wide fixture that is being set up."""
-    dead_workers: dict[int, WorkerDied] = field(default_factory=dict)
+    dead_workers: dict[int, messages.WorkerDied] = field(default_factory=dict)
     resources_left: list[str] = field(default_factory=list)
     suite_properties: list[tuple[str, str]] = field(default_factory=list)
     junit_attributes: dict[str, str] = field(default_factory=dict)
@@ -95,9 +79,9 @@ class Observed:
     soak: SoakState | None = None
     soak_seen: float = 0.0
     """When *soak* came, by ``time.monotonic``."""
-    done: TestDone | None = None
+    done: messages.TestDone | None = None
     clean_exit: bool = False
-    session_exit: SessionExit | None = None
+    session_exit: messages.SessionExit | None = None
     interrupted: bool = False
     internal_error: str = ""
 
@@ -109,37 +93,37 @@ class Observed:
     def handle(self, message: Message) -> None:
         """Take in one message of the test's process."""
         match message:
-            case Sampled():
+            case messages.Sampled():
                 self._add_sample(message)
-            case PhaseReported(report):
+            case messages.PhaseReported(report):
                 self.reports.append(report)
-            case WarningRecorded():
+            case messages.WarningRecorded():
                 self.warnings.append(message)
-            case StageEntered(path):
+            case messages.StageEntered(path):
                 self._enter_stage(path)
-            case FixtureEntered(name):
+            case messages.FixtureEntered(name):
                 self.fixture = name
-            case WorkerDied():
+            case messages.WorkerDied():
                 self.dead_workers[message.pid] = message
-            case ResourcesLeft(lines):
+            case messages.ResourcesLeft(lines):
                 self.resources_left = lines
-            case JunitRecorded(properties, attributes):
+            case messages.JunitRecorded(properties, attributes):
                 self.suite_properties += [(name, value) for name, value in properties]
                 self.junit_attributes.update(attributes)
-            case SessionExit():
+            case messages.SessionExit():
                 self.session_exit = message
-            case Interrupted():
+            case messages.Interrupted():
                 self.interrupted = True
-            case InternalError(traceback):
+            case messages.InternalError(traceback):
                 self.internal_error = traceback
-            case TestDone():
+            case messages.TestDone():
                 self.done, self.lap = message, message.laps
-            case CleanExit():
+            case messages.CleanExit():
                 self.clean_exit = True
             case _:
                 raise ProtocolError(f"a test process does not send {type(message).__name__} while its test runs")
 
-    def _add_sample(self, sample: Sampled) -> None:
+    def _add_sample(self, sample: messages.Sampled) -> None:
         if (memory := sample.values.get("rss")) is not None:
             self.memory.add(sample.seconds, sample.lap, memory)
         if sample.soak is not None:

@@ -16,11 +16,6 @@ def own_descriptors() -> list[str]:
     return os.listdir(_OWN)
 
 
-def own_target(descriptor: str | int) -> str:
-    """The target of a descriptor of this process; ``?`` when it is not open."""
-    return linux.descriptor_target("self", descriptor)
-
-
 def replace_descriptor(place: int, descriptor: int) -> None:
     """Give the open file *descriptor* the number *place*, which others already use."""
     os.dup2(descriptor, place, inheritable=False)
