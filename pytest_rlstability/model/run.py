@@ -7,8 +7,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from pytest_rlstability.model import messages
-from pytest_rlstability.model.memory_history import MemoryHistory
 from pytest_rlstability.model.messages import Json, Message, ProtocolError
+from pytest_rlstability.model.series import MemoryHistory
 from pytest_rlstability.model.soak_state import SoakState
 
 

@@ -7,8 +7,11 @@ from __future__ import annotations
 
 import math
 from array import array
+from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
 from math import isfinite
+
+from pytest_rlstability.model.units import format_duration, format_size
 
 CAPACITY = 512
 LAP_TIME = "lap_seconds"
@@ -16,6 +19,9 @@ LAP_TIME = "lap_seconds"
 _BARS = "▁▂▃▄▅▆▇█"
 _NOTHING = math.nan
 _FIRST_ROWS = 16
+NEWEST = 8
+"""So many of its newest samples a ``MemoryHistory`` shows one by one."""
+_WIDTH = 32
 
 
 class Series:
@@ -235,3 +241,25 @@ def sparkline(values: Sequence[float], width: int = 16) -> str:
     if high == low:
         return _BARS[0] * width
     return "".join(_BARS[round((value - low) / (high - low) * (len(_BARS) - 1))] for value in shown)
+
+
+class MemoryHistory:
+    """The memory of a test over time, for the report of a test that died: the newest samples, and a thinned series."""
+
+    def __init__(self) -> None:
+        self._newest: deque[tuple[float, int, float]] = deque(maxlen=NEWEST)
+        self._course = Series(2 * _WIDTH)
+
+    def add(self, seconds: float, lap: int, memory: float) -> None:
+        self._course.add(seconds, memory)
+        self._newest.append((seconds, lap, memory))
+
+    def text(self) -> str:
+        """A line with a chart of all samples, and one for each of the newest; empty with fewer than two samples."""
+        if len(self._course) < 2:
+            return ""
+        first, last = self._course.values[0], self._course.last
+        lines = [f"{format_size(first)} {sparkline(self._course.values, _WIDTH)} {format_size(last)} resident"]
+        for seconds, lap, memory in self._newest:
+            lines.append(f"after {format_duration(seconds):>12}  lap {lap:>8}  {format_size(memory):>10}")
+        return "\n".join(lines)

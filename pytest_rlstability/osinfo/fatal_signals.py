@@ -51,11 +51,8 @@ def worker_faults_path(directory: Path, pid: int) -> Path:
 
 
 def ask_for_stacks(pid: int, path: Path, number: int | None = STACKS_SIGNAL, *, seconds: float = 0.5) -> str:
-    """Make a process write its Python stacks to *path*, and return them once it has stopped writing.
-
-    It must have registered the signal *number* with faulthandler: any other process dies of it. Waits at most so many
-    *seconds*.
-    """
+    """Make a process write its Python stacks to *path*, and return them once it has stopped writing. It must have
+    registered the signal *number* with faulthandler: any other process dies of it. Waits at most so many *seconds*."""
     if number is None:
         return ""
     text, deadline = "", time.monotonic() + seconds
@@ -70,11 +67,9 @@ def ask_for_stacks(pid: int, path: Path, number: int | None = STACKS_SIGNAL, *, 
 
 
 def hold_on_fatal_signals() -> None:
-    """Make libc's ``pause`` the handler of the fatal signals.
-
-    With faulthandler enabled afterwards, a crashing thread dumps the Python stacks, re-raises, and stops at the
-    instruction that failed, where a debugger can still read its native stack.
-    """
+    """Make libc's ``pause`` the handler of the fatal signals. With faulthandler enabled afterwards, a crashing thread
+    dumps the Python stacks, re-raises, and stops at the instruction that failed, where a debugger can still read its
+    native stack."""
     if _libc is not None:
         _handle_fatal_signals(_libc, ctypes.cast(_libc.pause, ctypes.c_void_p))
 

@@ -7,7 +7,7 @@ import random
 import pytest
 
 from pytest_rlstability.leaks.soak_check import growth_per_second, pace
-from pytest_rlstability.model.memory_history import NEWEST, MemoryHistory
+from pytest_rlstability.model.series import NEWEST, MemoryHistory
 from pytest_rlstability.model.soak_state import SoakState
 
 SECONDS = [10.0 * index for index in range(360)]
