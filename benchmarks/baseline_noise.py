@@ -13,7 +13,7 @@ import random
 from collections import Counter
 from collections.abc import Sequence
 
-from pytest_rlstability.leaks.signals.facts import signal_facts
+from pytest_rlstability.leaks.signals.registry import signal_facts
 from pytest_rlstability.model.events import Finished, Outcome, Sample
 from pytest_rlstability.reports.baselines.compare import compare
 from pytest_rlstability.reports.baselines.measures import Gatherer, TestMeasures

@@ -10,7 +10,7 @@ import time
 
 from prometheus_client import generate_latest
 
-from pytest_rlstability.leaks.signals.facts import signal_facts
+from pytest_rlstability.leaks.signals.registry import signal_facts
 from pytest_rlstability.model.events import Finished, Outcome, Sample, Started
 from pytest_rlstability.reports.exposition import registry_of
 from pytest_rlstability.reports.run_state import RunState

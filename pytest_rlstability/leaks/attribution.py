@@ -144,8 +144,7 @@ def _explain_bounded(check: LeakCheck, window: Window, finding: Finding) -> Gene
     room = bounded.containers[0].room()
     finding.bounded = f"fills {where}, which " + (f"has room for {room} more" if room else "is full now")
     for suspect in check.watched:
-        unexplained = _native_rest(suspect, window)
-        if unexplained:
+        if unexplained := _native_rest(suspect, window):
             owned, line = yield from _native_lines(check, suspect, window, unexplained)
             if line is not None:
                 finding.culprit, finding.line = True, line

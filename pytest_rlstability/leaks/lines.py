@@ -30,10 +30,8 @@ def users_line(traceback: tracemalloc.Traceback | None) -> Line | None:
     frames = list(traceback)
     if not frames or origin(frames[-1].filename) is Origin.OURS or frames[-1].filename == tracemalloc.__file__:
         return None
-    for frame in reversed(frames):
-        if origin(frame.filename) is Origin.USER:
-            return frame.filename, frame.lineno
-    return frames[-1].filename, frames[-1].lineno
+    users = next((frame for frame in reversed(frames) if origin(frame.filename) is Origin.USER), frames[-1])
+    return users.filename, users.lineno
 
 
 class LineMeter:

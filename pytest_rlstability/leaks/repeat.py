@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import copy
 import sys
-from typing import Any
+from collections.abc import Callable
+from typing import Any, Literal
 
 import pytest
 
@@ -79,13 +80,12 @@ class Repetition:
 
     def _failed(self, reports: Reports, verdict: Verdict | None) -> Reports:
         """*reports* with the call failed by *verdict*, if there is one."""
-        if verdict is None:
-            return reports
 
         def fail() -> None:
-            raise VerdictFailure(verdict)
+            if verdict is not None:
+                raise VerdictFailure(verdict)
 
-        return self._replaced(reports, pytest.CallInfo.from_call(fail, when="call"))
+        return self._replaced(reports, fail, "call")
 
     def _ran_out(self, check: LeakCheck, reports: Reports) -> Reports:
         """A lap that failed because what leaks is used up (descriptors, stack) fails with the leak."""
@@ -98,13 +98,15 @@ class Repetition:
 
     def _broken_off(self, reports: Reports, nextitem: pytest.Item | None) -> Reports:
         """Tear down what *nextitem* does not need. If that fails, the report of the tear-down says so."""
-        call = pytest.CallInfo.from_call(lambda: tear_down(self._item.session, nextitem), when="teardown")
-        return reports if call.excinfo is None else self._replaced(reports, call)
+        return self._replaced(reports, lambda: tear_down(self._item.session, nextitem), "teardown")
 
-    def _replaced(self, reports: Reports, call: pytest.CallInfo[None]) -> Reports:
-        """*reports* with the one of the phase of *call* made from *call*."""
+    def _replaced(self, reports: Reports, step: Callable[[], None], when: Literal["call", "teardown"]) -> Reports:
+        """*reports*; if *step* fails, the one of the phase *when* says so."""
+        call = pytest.CallInfo.from_call(step, when=when)
+        if call.excinfo is None:
+            return reports
         make = self._item.ihook.pytest_runtest_makereport
-        return [make(item=self._item, call=call) if report.when == call.when else report for report in reports]
+        return [make(item=self._item, call=call) if report.when == when else report for report in reports]
 
 
 def _passed(reports: Reports) -> bool:

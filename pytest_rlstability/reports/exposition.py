@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import pytest
 
-from pytest_rlstability.leaks.signals.facts import SignalFacts, signal_facts
+from pytest_rlstability.leaks.signals.registry import SignalFacts, signal_facts
 from pytest_rlstability.model.events import Outcome
 from pytest_rlstability.model.verdict import PLAIN_FAILURE, Word
 from pytest_rlstability.reports.run_state import RunState, TestState

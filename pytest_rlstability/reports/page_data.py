@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 from statistics import median
 
-from pytest_rlstability.leaks.signals.facts import SignalFacts, signal_facts
+from pytest_rlstability.leaks.signals.registry import SignalFacts, signal_facts
 from pytest_rlstability.model.events import Finished, Judged, Outcome, Session, Started
 from pytest_rlstability.model.messages import Json
 from pytest_rlstability.model.series import LAP_TIME

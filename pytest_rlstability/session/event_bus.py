@@ -13,7 +13,7 @@ from typing import Protocol
 import pytest
 
 from pytest_rlstability.config.options import settings_of
-from pytest_rlstability.leaks.signals.facts import added_facts
+from pytest_rlstability.leaks.signals.registry import added_facts
 from pytest_rlstability.model.events import Event, Note, Session, from_json, to_json
 from pytest_rlstability.model.messages import Json
 from pytest_rlstability.osinfo.machine import platform_line, versions_line

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from report_logs import event
 
-from pytest_rlstability.leaks.signals.facts import signal_facts
+from pytest_rlstability.leaks.signals.registry import signal_facts
 from pytest_rlstability.reports.baseline import open_report, parse_tolerance
 from pytest_rlstability.reports.baselines.compare import compare, excess, lap_excess, rate_excess
 from pytest_rlstability.reports.baselines.file import Baseline, BaselineError, load, save

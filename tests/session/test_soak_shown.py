@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from pytest_rlstability.leaks.signals.facts import signal_facts
+from pytest_rlstability.leaks.signals.registry import signal_facts
 from pytest_rlstability.leaks.soak_check import LONGEST_INTERVAL, MOST_BYTES, CapturedOutput
 from pytest_rlstability.model.events import Finished, Outcome, Progress, Sample, Slow, to_line
 from pytest_rlstability.model.soak_state import SoakState

@@ -1,8 +1,11 @@
-"""The signals of a run: those of this package, and those that other plugins add."""
+"""The signals of a run, of this package and of other plugins; and the facts about them that reports need."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from dataclasses import asdict, dataclass
+from functools import cache
+from typing import Any
 
 import pytest
 
@@ -87,3 +90,55 @@ def signals_of(config: pytest.Config) -> Signals:
     """The signals of the run that *config* belongs to."""
     added: list[list[type[Signal]]] = config.hook.pytest_rlstability_signals()
     return Signals(signal for signals in added for signal in signals)
+
+
+@dataclass(frozen=True)
+class SignalFacts:
+    """What reports need to know of a signal.
+
+    Every reader of an event log knows the signals of this package. Those that other plugins add are described in the
+    log's ``session`` event, because the reader may not have these plugins.
+    """
+
+    title: str
+    unit: str
+    compared: bool
+    """Whether its growth is caused by the test, so that it can be compared with another run."""
+    smallest: float
+    resolution: float
+
+    @classmethod
+    def of(cls, signal: type[Signal]) -> SignalFacts:
+        compared = signal.judged and not signal.foreign
+        return cls(signal.title, signal.unit, compared, signal.smallest, signal.resolution)
+
+    @classmethod
+    def from_json(cls, data: Any) -> SignalFacts | None:
+        """The facts in a log; None if they are malformed."""
+        try:
+            unit = "bytes" if data["unit"] == "bytes" else "count"
+            numbers = float(data["smallest"]), float(data["resolution"])
+            return cls(str(data["title"]), unit, bool(data["compared"]), *numbers)
+        except (KeyError, TypeError, ValueError):
+            return None
+
+
+@cache
+def _shipped() -> Mapping[str, SignalFacts]:
+    return {signal.name: SignalFacts.of(signal) for signal in shipped_signals()}
+
+
+def added_facts(config: pytest.Config) -> dict[str, Any]:
+    """The signals that other plugins add, for the ``session`` event."""
+    shipped = _shipped()
+    return {s.name: asdict(SignalFacts.of(s)) for s in signals_of(config) if s.name not in shipped}
+
+
+def signal_facts(described: Mapping[str, Any]) -> Mapping[str, SignalFacts]:
+    """The signals of a run by name: the package's, and those that its ``Session`` event has *described*.
+
+    >>> signal_facts({})["rss"].unit
+    'bytes'
+    """
+    added = {name: SignalFacts.from_json(data) for name, data in described.items()}
+    return {**{name: facts for name, facts in added.items() if facts is not None}, **_shipped()}

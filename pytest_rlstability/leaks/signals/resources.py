@@ -88,12 +88,9 @@ class TemporaryFiles(Signal):
     habits: tuple[str, ...] = ("SB3-",)
     """Beginnings of names that do not count: stable-baselines3 leaves a directory for its log in every ``learn()``."""
 
-    def __init__(self) -> None:
-        self._directory = self._place()
+    def __init__(self, directory: str = "") -> None:
+        self._directory = directory or tempfile.gettempdir()
         require_directory(self._directory)
-
-    def _place(self) -> str:
-        return tempfile.gettempdir()
 
     def read(self) -> float:
         return len(self._names())
@@ -112,5 +109,5 @@ class SharedMemory(TemporaryFiles):
     title = "shared-memory segments"
     habits = ()
 
-    def _place(self) -> str:
-        return DIRECTORY
+    def __init__(self) -> None:
+        super().__init__(DIRECTORY)

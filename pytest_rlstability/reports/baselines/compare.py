@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 
-from pytest_rlstability.leaks.signals.facts import SignalFacts
+from pytest_rlstability.leaks.signals.registry import SignalFacts
 from pytest_rlstability.model.units import format_duration, format_size
 from pytest_rlstability.reports.baselines.measures import Measure, TestMeasures
 

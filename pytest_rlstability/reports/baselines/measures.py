@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from statistics import median
 
-from pytest_rlstability.leaks.signals.facts import SignalFacts, signal_facts
+from pytest_rlstability.leaks.signals.registry import SignalFacts, signal_facts
 from pytest_rlstability.model.events import Event, Finished, Judged, Outcome, Sample, Session, Started
 from pytest_rlstability.model.growth import Growth, spread
 from pytest_rlstability.model.verdict import Word
