@@ -155,14 +155,14 @@ class _Reader:
             if kind == "sample":
                 self._samples(self._test(whose), events)
             else:
-                for data in events:
-                    self._turn(whose, from_json(data))
+                for event in [from_json(data) for data in events]:
+                    self._turn(whose, event)
         except (AttributeError, KeyError, TypeError, ValueError):
             if len(events) == 1:
                 self._run.damaged += 1
             else:
-                for event in events:
-                    self.take(place, [event])
+                for data in events:
+                    self.take(place, [data])
             return
         self._events += len(events)
 

@@ -86,6 +86,16 @@ def test_a_damaged_line_is_counted_and_the_rest_is_read(tmp_path, line, either_p
     assert test.last.finished.outcome is Outcome.PASSED
 
 
+def test_what_stands_beside_a_damaged_line_is_read_once(tmp_path):
+    log = Log()
+    for _ in range(3):
+        log.add("finished", "t.py::test_it", outcome="passed")
+    log.lines[2] = log.lines[2].replace('"time": ', '"time": "noon", "was": ')
+    (run,) = read_runs([log.write(tmp_path / "run.jsonl")])
+    (test,) = run.tests.values()
+    assert (run.damaged, len(test.attempts)) == (1, 2)
+
+
 def test_keys_and_kinds_nobody_knows_are_ignored(tmp_path):
     log = Log()
     log.add("weather", "", sunny=True)
