@@ -1,4 +1,4 @@
-"""Decides how a test runs, once, from its markers and the run's settings."""
+"""Decides how a test runs, and for how long, once, from its markers and the run's settings."""
 
 from __future__ import annotations
 
@@ -9,7 +9,9 @@ import pytest
 from pytest_rlstability.compat.plugins import timeout_settings
 from pytest_rlstability.config.markers import Flaky, Isolated, NoStall, Soak, is_marked, read_marker
 from pytest_rlstability.config.options import Settings
-from pytest_rlstability.config.soak import soak_of
+
+_HOLDERS_SHARE = 0.05
+_LONGEST_FOR_HOLDERS = 600.0
 
 
 @dataclass(frozen=True)
@@ -77,3 +79,20 @@ def _limit(item: pytest.Item, settings: Settings) -> float:
         return 0.0
     checks_leaks = read_marker(item, "rl_no_leak") is not None
     return settings.limit + (settings.leak_budget if settings.limit and checks_leaks else 0.0)
+
+
+def time_for_holders(duration: float, leak_budget: float) -> float:
+    """Seconds in which the holder of what leaked is searched for after a soak: a long one gets more.
+
+    >>> time_for_holders(60, 30), time_for_holders(8 * 3600, 30)
+    (30, 600.0)
+    """
+    return max(leak_budget, min(_HOLDERS_SHARE * duration, _LONGEST_FOR_HOLDERS))
+
+
+def soak_of(item: pytest.Item, settings: Settings) -> Soak | None:
+    """The soak that *item* is in this run, or None. What ``--rl-soak`` says comes before the marker's duration."""
+    marker: Soak | None = read_marker(item, "rl_soak") if settings.soak else None
+    if marker is None or settings.soak_duration is None:
+        return marker
+    return Soak(settings.soak_duration, marker.every)

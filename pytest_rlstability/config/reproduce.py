@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from pytest_rlstability.config.options import Settings
-from pytest_rlstability.config.soak import soak_of
+from pytest_rlstability.config.plan import soak_of
 
 
 def reproduce_command(item: pytest.Item, settings: Settings, *more: str, before: Sequence[pytest.Item] = ()) -> str:

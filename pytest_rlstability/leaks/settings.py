@@ -9,7 +9,7 @@ import pytest
 
 from pytest_rlstability.config.markers import NoLeak, read_marker
 from pytest_rlstability.config.options import settings_of
-from pytest_rlstability.config.soak import soak_of
+from pytest_rlstability.config.plan import soak_of
 from pytest_rlstability.leaks.known_leaks import KnownLeak, shipped_known_leaks
 from pytest_rlstability.leaks.signals.registry import Signals, shipped_signals, signals_of
 

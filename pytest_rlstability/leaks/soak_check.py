@@ -11,7 +11,7 @@ from statistics import median
 
 import pytest
 
-from pytest_rlstability.config.soak import time_for_holders
+from pytest_rlstability.config.plan import time_for_holders
 from pytest_rlstability.leaks.check import LeakCheck
 from pytest_rlstability.leaks.probes import probes_of
 from pytest_rlstability.leaks.report import amount

@@ -9,7 +9,7 @@ import pytest
 
 from pytest_rlstability.compat.plugins import timeout_settings
 from pytest_rlstability.config.options import settings_of
-from pytest_rlstability.config.soak import soak_of, time_for_holders
+from pytest_rlstability.config.plan import soak_of, time_for_holders
 from pytest_rlstability.model.channel import is_test_process
 from pytest_rlstability.session.watchdogs import KillCondition
 from pytest_rlstability.session.watchdogs.limits import HardLimit
