@@ -16,11 +16,9 @@ PREFIX = "box2d "
 
 
 class Census(dict[str, int]):
-    """Counts by name: ``bodies``, ``static``, ``kinematic``, ``dynamic``, the user's own classes, ``unknown``
-    (bodies of none of those), ``fixtures``, ``joints`` and ``contacts``.
-
-    ``census()["terrain"]`` and ``census().terrain`` are the same; a class without bodies counts 0.
-    """
+    """Counts by name: ``bodies``, ``static``, ``kinematic``, ``dynamic``, the user's own classes, ``unknown`` (the
+    other bodies), ``fixtures``, ``joints`` and ``contacts``. ``census()["terrain"]`` and ``census().terrain`` are the
+    same; a class without bodies counts 0."""
 
     def __missing__(self, name: str) -> int:
         return 0

@@ -6,12 +6,13 @@ import os
 import weakref
 from collections import Counter
 from collections.abc import Callable, Iterable
-from contextlib import ExitStack
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
-from pytest_rlstability.kits.box2d.destroyed import Destruction
-from pytest_rlstability.kits.box2d.wrappers import LiveWrappers, Place, place_of
+import pytest
+
+from pytest_rlstability.kits.box2d.wrappers import Destruction, LiveWrappers, Place, classes, place_of
 from pytest_rlstability.leaks.known_leaks import KnownLeak
 from pytest_rlstability.model.user_code import Site, here
 
@@ -60,37 +61,38 @@ class Registry:
         self._records: dict[Place, Record] = {}
         self._wrappers = LiveWrappers()
         self._worlds: dict[int, weakref.finalize[..., Any]] = {}
-        self._stack = ExitStack()
+        self._patch = pytest.MonkeyPatch()
         self.library_leaks: Counter[str] = Counter()
         """How often Box2D itself lost memory, by the name of the leak."""
 
     def __enter__(self) -> Registry:
         import Box2D
 
-        self._stack.enter_context(self._wrappers)
+        for kind in classes():
+            self._patch.setattr(kind, "__new__", self._wrappers.make)
         self._wrap(Box2D.b2World, "__init__", self._world_made)
-        self._wrap(Box2D.b2World, "_b2World__CreateBody", self._body_made)
-        self._wrap(Box2D.b2World, "_b2World__CreateJoint", self._joint_made)
-        self._wrap(Box2D.b2Body, "_b2Body__CreateFixture", self._fixture_made)
         self._wrap_shape_setter(Box2D.b2FixtureDef)
-        self._wrap(Box2D.b2World, "DestroyBody", self._destroy_body)
-        self._wrap(Box2D.b2World, "DestroyJoint", self._destroy_joint)
-        self._wrap(Box2D.b2Body, "DestroyFixture", self._destroy_fixture)
+        for owner, kind, describe in (
+            (Box2D.b2World, "Body", lambda body: f"{BODY_TYPES[body.type]} body"),
+            (Box2D.b2World, "Joint", lambda joint: type(joint).__name__.removeprefix("b2")),
+            (Box2D.b2Body, "Fixture", lambda fixture: f"fixture with a {_SHAPES[fixture.type]} shape"),
+        ):
+            self._wrap(owner, f"_{owner.__name__}__Create{kind}", partial(self._create, kind, describe))
+            self._wrap(owner, f"Destroy{kind}", partial(self._destroy, kind))
         return self
 
     def __exit__(self, *exception: object) -> None:
         for finalizer in self._worlds.values():
             finalizer.detach()
-        self._stack.close()
+        self._patch.undo()
 
     def _wrap(self, owner: Any, name: str, around: Callable[..., Any]) -> None:
-        unbound, original = owner.__dict__[name], getattr(owner, name)
+        original = getattr(owner, name)
 
         def wrapper(*arguments: Any, **keywords: Any) -> Any:
             return around(original, *arguments, **keywords)
 
-        setattr(owner, name, wrapper)
-        self._stack.callback(setattr, owner, name, unbound)
+        self._patch.setattr(owner, name, wrapper)
 
     def _wrap_shape_setter(self, owner: Any) -> None:
         original = owner.__dict__["shape"]
@@ -103,8 +105,7 @@ class Registry:
                 self.library_leaks[name] += 1
                 ShapeLeak.lost_bytes += LIBRARY_LEAKS.get(name, 0)
 
-        owner.shape = property(original.fget, set_shape, doc=original.__doc__)
-        self._stack.callback(setattr, owner, "shape", original)
+        self._patch.setattr(owner, "shape", property(original.fget, set_shape, doc=original.__doc__))
 
     # Worlds
 
@@ -134,55 +135,25 @@ class Registry:
 
     # What is in them
 
-    def _body_made(self, original: Any, world: Any, definition: Any) -> Any:
-        _refuse_when_locked(world, "CreateBody")
-        body = original(world, definition)
-        self._record(body, f"{BODY_TYPES[body.type]} body", int(world.this))
-        return body
+    def _create(self, kind: str, describe: Callable[[Any], str], original: Any, owner: Any, definition: Any) -> Any:
+        world = _unlocked_world(owner, f"Create{kind}")
+        thing = original(owner, definition)
+        self._records[place_of(thing)] = Record(describe(thing), int(world.this), users_site())
+        return thing
 
-    def _joint_made(self, original: Any, world: Any, definition: Any) -> Any:
-        _refuse_when_locked(world, "CreateJoint")
-        joint = original(world, definition)
-        self._record(joint, type(joint).__name__.removeprefix("b2"), int(world.this))
-        return joint
-
-    def _fixture_made(self, original: Any, body: Any, definition: Any) -> Any:
-        world = body.world
-        _refuse_when_locked(world, "CreateFixture")
-        fixture = original(body, definition)
-        self._record(fixture, f"fixture with a {_SHAPES[fixture.type]} shape", int(world.this))
-        return fixture
-
-    def _record(self, thing: Any, what: str, world: int) -> None:
-        self._records[place_of(thing)] = Record(what, world, users_site())
-
-    def _destroy_body(self, original: Any, world: Any, body: Any) -> None:
-        _refuse_when_locked(world, "DestroyBody")
-        fixtures, joints = list(body.fixtures), [edge.joint for edge in body.joints]
+    def _destroy(self, kind: str, original: Any, owner: Any, thing: Any) -> None:
+        _unlocked_world(owner, f"Destroy{kind}")
+        things = [thing]
+        if kind == "Body":
+            things += [*thing.fixtures, *(edge.joint for edge in thing.joints)]
         # Box2D drops its reference to userData before it calls EndContact, where people read it: hold another one.
-        kept = [thing.userData for thing in (*fixtures, *joints)]
-        kept_by_body = body.userData
-        places = [place_of(thing) for thing in (body, *fixtures, *joints)]
-        del fixtures, joints
-        original(world, body)
-        self.library_leaks[USER_DATA_LEAK] += sum(data is not None for data in kept)
-        del kept_by_body
-        self._mark_destroyed(places[:1], "by DestroyBody")
-        self._mark_destroyed(places[1:], "together with its body")
-
-    def _destroy_joint(self, original: Any, world: Any, joint: Any) -> None:
-        _refuse_when_locked(world, "DestroyJoint")
-        place = place_of(joint)
-        original(world, joint)
-        self._mark_destroyed([place], "by DestroyJoint")
-
-    def _destroy_fixture(self, original: Any, body: Any, fixture: Any) -> None:
-        _refuse_when_locked(body.world, "DestroyFixture")
-        place = place_of(fixture)
-        kept = fixture.userData
-        original(body, fixture)
-        del kept
-        self._mark_destroyed([place], "by DestroyFixture")
+        kept = [each.userData for each in things]
+        place, *others = [place_of(each) for each in things]
+        del things
+        original(owner, thing)
+        self.library_leaks[USER_DATA_LEAK] += sum(data is not None for data in kept[1:])
+        self._mark_destroyed([place], f"by Destroy{kind}")
+        self._mark_destroyed(others, "together with its body")
 
     def _mark_destroyed(self, places: Iterable[Place], because: str) -> None:
         site = users_site()
@@ -197,9 +168,12 @@ class Registry:
         return Counter((record.what, record.created) for record in self._records.values() if record.world == number)
 
 
-def _refuse_when_locked(world: Any, operation: str) -> None:
+def _unlocked_world(owner: Any, operation: str) -> Any:
+    """The world that *owner*, a body or the world itself, belongs to. It must be able to create and destroy now."""
+    world = getattr(owner, "world", owner)
     if world.locked:
         raise WorldLockedError(
             f"{operation} inside world.Step, at {users_site().innermost}: the world is locked while contact callbacks "
             "run. Remember the body in the callback and do it after Step has returned."
         )
+    return world

@@ -13,7 +13,7 @@ from contextlib import ExitStack
 from typing import Any
 
 from pytest_rlstability.kits.box2d.census import PREFIX, TOTALS, UNKNOWN, Census, Classify, take_census
-from pytest_rlstability.kits.box2d.growth import Limits, beyond, growth_per_lap, growth_per_minute, samples_of
+from pytest_rlstability.kits.box2d.growth import Counts, Limits
 from pytest_rlstability.kits.box2d.registry import LIBRARY_LEAKS, Registry, users_site
 from pytest_rlstability.model.series import SampleTable
 from pytest_rlstability.model.user_code import Site
@@ -54,7 +54,7 @@ class Watch:
         self._registry = registry
         self.classify = classify
         self.limits = {name: Limits.of(value) for name, value in (limits or {}).items()}
-        self._counts = SampleTable(_ROWS, reserve=True)
+        self._table = SampleTable(_ROWS, reserve=True)
         self.laps = 0
         self._warned: set[str] = set()
         self._baseline: Counter[tuple[str, Site]] = Counter()
@@ -82,18 +82,19 @@ class Watch:
             self._baseline = self._registry.survivors(self.world)
         self._lap_over(self)
         # Growth without a limit is judged rarely before the end, because each look is another chance to be wrong.
-        self._judge(self._counts.names if _is_horizon(self.laps) else self.limits)
+        is_horizon = self.laps >= FIRST_HORIZON and self.laps.bit_count() == 1
+        self._judge(self._table.names if is_horizon else self.limits)
         return census
 
     def finish(self) -> None:
         """Judge what the world holds at its end or the test's; for the fixture."""
         if not self._failed and self.world is not None and (self.limits or self.laps):
             self._count()
-            self._judge(self._counts.names)
+            self._judge(self._table.names)
 
     def _count(self) -> Census:
         census = self.census()
-        self._counts.add(self.laps, time.monotonic(), census)
+        self._table.add(self.laps, time.monotonic(), census)
         return census
 
     def _judge(self, names: Iterable[str]) -> None:
@@ -116,13 +117,10 @@ class Watch:
         """What is wrong with the counts, by name: those with limits of their own first, totals last."""
         names = [name for name in judged if name in self.limits or name not in _JUDGED_ONLY_BY_LIMIT]
         names.sort(key=lambda name: (name not in self.limits, name in TOTALS, name))
-        found = {name: beyond(name, samples_of(self._counts, name), self._limits_of(name)) for name in names}
+        found = {name: Counts.of(self._table, name).beyond(self.limits.get(name, Limits())) for name in names}
         if found.get(_WORLDS) and not self._worlds_survive_collection():
             del found[_WORLDS]
-        return {name: problem for name, problem in found.items() if problem}
-
-    def _limits_of(self, name: str) -> Limits:
-        return self.limits.get(name, Limits())
+        return {name: f"{name} {problem}" for name, problem in found.items() if problem}
 
     def _worlds_survive_collection(self) -> bool:
         """Worlds in a reference cycle are freed by a collection; only those that stay are leaked."""
@@ -135,7 +133,7 @@ class Watch:
         if others:
             headline = f"{headline} (and {len(others)} more)"
         sections: list[Section] = [("", "\n".join(others))] if others else []
-        sections.append(("counts", self._table()))
+        sections.append(("counts", self._table_text()))
         sections.append(("created and never destroyed", self._survivors_text()))
         sections.append(("lost by Box2D itself, and allowed for", library_share(self._registry.library_leaks)))
         made_at = next((Location(*line) for (_, site), _ in self._survivors() for line in site.lines), None)
@@ -143,24 +141,23 @@ class Watch:
 
     def _facts(self, name: str) -> dict[str, Fact]:
         """The facts of the count that the headline names."""
-        limits = self._limits_of(name)
+        limits = self.limits.get(name, Limits())
         promised = (limits.critical, limits.per_lap, limits.per_minute)
         return {
             "class": "box2d",
             "signal": name,
-            "per_lap": round(growth_per_lap(samples_of(self._counts, name)), 3),
+            "per_lap": round(Counts.of(self._table, name).per_lap, 3),
             "limit": next((limit for limit in promised if limit is not None), 0),
             "laps": self.laps,
         }
 
-    def _table(self) -> str:
+    def _table_text(self) -> str:
         lines = [f"{'':<12} {'first':>7} {'last':>7} {'per lap':>9} {'per minute':>11}"]
-        for name in sorted(self._counts.names):
-            samples = samples_of(self._counts, name)
-            minute = growth_per_minute(samples)
-            per_minute = "-" if minute is None else f"{minute:.3g}"
-            first, last = samples[0].count, samples[-1].count
-            lines.append(f"{name:<12} {first:>7} {last:>7} {growth_per_lap(samples):>9.3g} {per_minute:>11}")
+        for name in sorted(self._table.names):
+            counts = Counts.of(self._table, name)
+            per_minute = "-" if counts.per_minute is None else f"{counts.per_minute:.3g}"
+            first, last = counts.values[0], counts.values[-1]
+            lines.append(f"{name:<12} {first:>7} {last:>7} {counts.per_lap:>9.3g} {per_minute:>11}")
         return "\n".join(lines)
 
     def _survivors(self) -> list[tuple[tuple[str, Site], int]]:
@@ -174,10 +171,6 @@ class Watch:
         for (what, site), count in self._survivors():
             lines += [f"{count} x {what}, made at", *(f"    {line}" for line in str(site).split("\n"))]
         return "\n".join(lines) or "nothing since the first lap"
-
-
-def _is_horizon(laps: int) -> bool:
-    return laps >= FIRST_HORIZON and laps & (laps - 1) == 0
 
 
 def library_share(leaks: Counter[str]) -> str:
@@ -215,7 +208,8 @@ class WorldFactory:
     ) -> Any:
         """A new ``Box2D.b2World`` made with these arguments, with ``census()`` and ``lap()`` of its own."""
         world = _checked_world_class()(*arguments, **keywords)
-        world.watch, world.retire = self._watch(world, classify, limits), self._retire
+        watch = self._watch(world, classify, limits)
+        world.census, world.lap, world.retire = watch.census, watch.lap, functools.partial(self._retire, watch)
         return world
 
     def watch(self, target: Any, classify: Classify | None = None, *, limits: LimitsByName | None = None) -> Watch:
@@ -304,23 +298,15 @@ class WorldFactory:
             raise self._verdicts[0]
 
 
+@functools.cache
 def _checked_world_class() -> Any:
     import Box2D
 
     class CheckedWorld(Box2D.b2World):  # type: ignore[misc]
-        """A world that counts what is in it."""
-
-        watch: Watch
-        retire: Callable[[Watch], None]
+        """A world that is judged when it is freed."""
 
         def __del__(self) -> None:
             if "retire" in self.__dict__:
-                self.retire(self.watch)
-
-        def census(self) -> Census:
-            return self.watch.census()
-
-        def lap(self) -> Census:
-            return self.watch.lap()
+                self.retire()
 
     return CheckedWorld

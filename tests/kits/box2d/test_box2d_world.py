@@ -13,9 +13,9 @@ import pytest
 
 Box2D = pytest.importorskip("Box2D")
 
-from pytest_rlstability.kits.box2d.destroyed import DestroyedObjectError  # noqa: E402
 from pytest_rlstability.kits.box2d.registry import USER_DATA_LEAK, ShapeLeak, WorldLockedError  # noqa: E402
 from pytest_rlstability.kits.box2d.watch import Box2DWarning, WorldFactory  # noqa: E402
+from pytest_rlstability.kits.box2d.wrappers import DestroyedObjectError  # noqa: E402
 from pytest_rlstability.model.verdict import VerdictFailure  # noqa: E402
 
 
