@@ -10,11 +10,10 @@ import socket
 import struct
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from pytest_rlstability.kits.proxy.faults import Effect
-from pytest_rlstability.kits.proxy.rules import Direction, Rule
+from pytest_rlstability.kits.proxy.faults import Direction, Effect, Rule
 
 if TYPE_CHECKING:
     from pytest_rlstability.kits.proxy.relay import Relay
@@ -43,25 +42,22 @@ class _Armed:
     counted: bool = False
 
 
+@dataclass(eq=False)
 class Flow:
     """One direction of a connection: what came from *source* and has not yet gone to *sink*."""
 
-    def __init__(
-        self, connection: Connection, source: socket.socket, sink: socket.socket, direction: Direction
-    ) -> None:
-        self.connection = connection
-        self.source = source
-        self.sink = sink
-        self.direction = direction
-        self._counted_as = f"bytes_{direction}"
-        self.armed: list[_Armed] = []
-        self.pending = bytearray()
-        self.forwarded = 0
-        self.source_ended = False
-        self.finished = False
-        self.discarding = False
-        self.sink_is_full = False
-        self.stalled = False
+    connection: Connection
+    source: socket.socket
+    sink: socket.socket
+    direction: Direction
+    armed: list[_Armed] = field(default_factory=list)
+    pending: bytearray = field(default_factory=bytearray)
+    forwarded: int = 0
+    source_ended: bool = False
+    finished: bool = False
+    discarding: bool = False
+    sink_is_full: bool = False
+    stalled: bool = False
 
     @property
     def wants_to_read(self) -> bool:
@@ -163,7 +159,7 @@ class Flow:
             sent = 0
         self.sink_is_full = sent < len(data)
         self.forwarded += sent
-        self.connection.relay.counts[self._counted_as] += sent
+        self.connection.relay.counts[f"bytes_{self.direction}"] += sent
         return sent
 
 

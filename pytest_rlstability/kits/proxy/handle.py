@@ -10,8 +10,7 @@ import threading
 from dataclasses import asdict
 
 from pytest_rlstability.kits.proxy import HOST
-from pytest_rlstability.kits.proxy.faults import FAULTS
-from pytest_rlstability.kits.proxy.rules import Direction, Rule
+from pytest_rlstability.kits.proxy.faults import FAULTS, Direction, Rule
 from pytest_rlstability.osinfo.helper_process import HelperProcess, module_command
 
 _PATIENCE_SECONDS = 10.0
@@ -23,10 +22,6 @@ class ProxyStats(dict[str, int]):
 
     ``connections`` accepted, ``bytes`` forwarded both ways (``bytes_upstream`` and ``bytes_downstream`` apart),
     ``unreachable``: connections for which the server did not answer, and every fault by its name.
-
-    >>> stats = ProxyStats({"connections": 2, "bytes_upstream": 10, "bytes_downstream": 32, "reset": 1})
-    >>> stats.bytes, stats["reset"], stats.faults
-    (42, 1, {'reset': 1})
     """
 
     def __init__(self, counts: dict[str, int]) -> None:
@@ -50,11 +45,6 @@ class ChaosProxy:
 
     It runs in a process of its own: workers that the test forks cannot keep its sockets open, native code that holds
     the GIL cannot delay it, and its memory, threads and descriptors are not the test's.
-
-    >>> with ChaosProxy("127.0.0.1", 5000, seed=1) as proxy:  # doctest: +SKIP
-    ...     proxy.add("reset", every=3, after_bytes=100_000)
-    ...     play(f"http://{proxy.host}:{proxy.port}")
-    ...     assert proxy.stats.reset > 0
     """
 
     def __init__(self, host: str, port: int, seed: object = 0) -> None:

@@ -13,39 +13,37 @@ import signal
 import socket
 
 from pytest_rlstability.kits.proxy import HOST
+from pytest_rlstability.kits.proxy.faults import Rule
 from pytest_rlstability.kits.proxy.relay import Relay
-from pytest_rlstability.kits.proxy.rules import Rule
 
 _JOINING_SECONDS = 10.0
 
 
-class ControlLine:
-    """Answers the test's requests between two rounds of the relay."""
+def _serve_control_line(relay: Relay, line: socket.socket) -> None:
+    """Answer the test's requests between two rounds of the relay."""
+    unfinished = b""
 
-    def __init__(self, relay: Relay, line: socket.socket) -> None:
-        self._relay = relay
-        self._line = line
-        self._received = b""
-        relay.watch(line, selectors.EVENT_READ, self._ready)
-
-    def _ready(self, events: int) -> None:
+    def ready(events: int) -> None:
+        nonlocal unfinished
         try:
-            received = self._line.recv(65536)
+            received = line.recv(65536)
         except ConnectionError:
             received = b""
         if not received:
-            self._relay.stop()
+            relay.stop()
             return
-        *requests, self._received = (self._received + received).split(b"\n")
+        *requests, unfinished = (unfinished + received).split(b"\n")
         for request in requests:
             match json.loads(request):
                 case ["add", rule]:
-                    self._relay.add(Rule(**rule))
+                    relay.add(Rule(**rule))
                 case ["clear", _]:
-                    self._relay.clear()
+                    relay.clear()
                 case [name, _] if name != "count":
                     raise ValueError(f"unknown request {name!r}")
-            self._line.sendall(json.dumps(self._relay.counts).encode() + b"\n")
+            line.sendall(json.dumps(relay.counts).encode() + b"\n")
+
+    relay.watch(line, selectors.EVENT_READ, ready)
 
 
 def _stop_with_parent(relay: Relay, parent: int) -> None:
@@ -80,6 +78,6 @@ def main(arguments: list[str]) -> None:
         line, _ = listener.accept()
     line.settimeout(None)
     line.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-    ControlLine(relay, line)
+    _serve_control_line(relay, line)
     relay.run()
     relay.close()

@@ -18,7 +18,7 @@ from collections.abc import Callable, Sequence
 
 from pytest_rlstability.kits.proxy import HOST
 from pytest_rlstability.kits.proxy.connection import Address, Connection, close_with_reset
-from pytest_rlstability.kits.proxy.rules import Draw, Rule
+from pytest_rlstability.kits.proxy.faults import Draw, Rule
 
 
 class Relay:

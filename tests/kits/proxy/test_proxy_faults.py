@@ -7,9 +7,8 @@ import random
 
 import pytest
 
-from pytest_rlstability.kits.proxy.faults import FAULTS, Effect, make_effect
+from pytest_rlstability.kits.proxy.faults import FAULTS, Draw, Effect, Rule, make_effect
 from pytest_rlstability.kits.proxy.handle import ProxyStats
-from pytest_rlstability.kits.proxy.rules import Draw, Rule
 
 
 def passage_times(effect: Effect, units: int, until: float) -> list[tuple[float, int]]:
