@@ -16,10 +16,9 @@ from random import Random
 import pytest
 
 from pytest_rlstability.child.locks.patch import install, uninstall
-from pytest_rlstability.child.locks.registry import Registry
+from pytest_rlstability.child.locks.registry import Registry, Waits
 from pytest_rlstability.child.locks.registry import threads as records
 from pytest_rlstability.child.locks.tracked import TrackedRLock
-from pytest_rlstability.child.locks.waits import Waits
 from pytest_rlstability.kits.locks.watch import LockWatch
 
 

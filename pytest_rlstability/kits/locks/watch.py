@@ -20,10 +20,8 @@ def track_locks() -> Registry:
 
 @dataclass(frozen=True)
 class LockReport:
-    """One line of code that makes locks, and how many seconds threads waited for them.
-
-    ``contended`` counts the waits. The percentiles are over these alone, without acquisitions that did not wait.
-    """
+    """One line of code that makes locks, and how many seconds threads waited for them. ``contended`` counts the waits;
+    acquisitions that did not wait are not in the percentiles."""
 
     name: str
     kind: str
@@ -43,13 +41,8 @@ class LockReport:
 
 
 class LockWatch:
-    """The locks made since the fixture began.
-
-    ``rl_locks.assert_max_wait("frame_lock", "5 ms")`` fails the test when a thread waited longer;
-    ``rl_locks.strict()`` makes lock orders that can deadlock a failure instead of a warning;
-    ``rl_locks.report()`` gives a ``LockReport`` per line that made locks, ``print(rl_locks)`` all of them as text;
-    ``rl_locks.inversions`` are the lock orders that can deadlock, each as text.
-    """
+    """The locks made since the fixture began: ``rl_locks.assert_max_wait("frame_lock", "5 ms")``; ``print(rl_locks)``
+    shows how long threads waited for them."""
 
     def __init__(self, registry: Registry) -> None:
         self._registry = registry
@@ -62,7 +55,7 @@ class LockWatch:
 
     @property
     def inversions(self) -> list[str]:
-        """The cycles in the order in which locks were taken."""
+        """The lock orders that can deadlock, each as text."""
         return list(self._registry.inversions.values())
 
     def take_inversions(self) -> list[str]:

@@ -30,8 +30,7 @@ _SLEPT_SHARE = 0.6
 class Channel(Connection):
     """One end of the socket pair. Waiting spins for up to *spin* seconds before it sleeps: waking a sleeping process
     takes about as long as half a frame of emulation. A long wait of an *expected* length sleeps through most of it
-    first, because a spinning core slows other cores down.
-    """
+    first, because a spinning core slows other cores down."""
 
     def __init__(self, end: socket.socket, *, spin: float) -> None:
         super().__init__(end.detach())

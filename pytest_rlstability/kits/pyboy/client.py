@@ -25,20 +25,9 @@ _REMEMBERED_INPUTS = 12
 _INPUTS = ("button", "button_press", "button_release", "send_input")
 
 
-class RemoteTracebackError(Exception):
-    """The traceback of an exception that was raised in the emulator's process."""
-
-    def __str__(self) -> str:
-        return f"\n{self.args[0]}"
-
-
 class ForkedPyBoy:
-    """A PyBoy in a process of its own. Calls from several threads take turns; hold ``boy.lock`` around calls that
-    must follow each other directly.
-
-    ``boy = ForkedPyBoy("game.gb"); boy.tick(60); boy.screen.ndarray.copy(); boy.stop()``. Without a ROM it runs
-    the package's own (``cgb=True``: for the Game Boy Color). All other keywords go to PyBoy.
-    """
+    """A PyBoy in a process of its own, as ``forked_pyboy`` makes it; *options* are PyBoy's. Calls from several threads
+    take turns; hold ``boy.lock`` around calls that must follow each other directly."""
 
     def __init__(
         self,
@@ -124,7 +113,8 @@ class ForkedPyBoy:
                 case "notice", text:
                     self.notices.append(text)
                 case "error", error, text:
-                    raise error from RemoteTracebackError(text)
+                    error.add_note(f"In the emulator's process:\n{text}")
+                    raise error
                 case _:
                     raise RuntimeError(f"unknown message {message!r}")
 

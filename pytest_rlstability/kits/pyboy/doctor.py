@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-import os
+import io
 import tempfile
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pytest_rlstability.kits.pyboy.rom import build_rom
@@ -17,20 +18,19 @@ def emulator(rl_stage: Stage) -> None:
     with rl_stage("import pyboy"):
         from pyboy import PyBoy
     with tempfile.TemporaryDirectory() as directory:
-        rom = os.path.join(directory, "homebrew.gb")
-        with open(rom, "wb") as file:
-            file.write(build_rom())
+        rom = Path(directory, "homebrew.gb")
+        rom.write_bytes(build_rom())
         with rl_stage("start"):
-            boy = PyBoy(rom, window="null", sound_emulated=False)
+            boy = PyBoy(str(rom), window="null", sound_emulated=False)
         with rl_stage("120 frames"):
             assert boy.tick(120, True)
         with rl_stage("screen"):
             assert boy.screen.ndarray.shape[:2] == (144, 160)
         with rl_stage("save and load state"):
-            with open(os.path.join(directory, "state"), "w+b") as state:
-                boy.save_state(state)
-                state.seek(0)
-                boy.load_state(state)
+            state = io.BytesIO()
+            boy.save_state(state)
+            state.seek(0)
+            boy.load_state(state)
             boy.tick(1, False)
         with rl_stage("stop"):
             boy.stop(save=False)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from pytest_rlstability.model.verdict import Section, Verdict, VerdictFailure, Word
+from pytest_rlstability.model.verdict import Verdict, VerdictFailure, Word
 from pytest_rlstability.osinfo.fatal_signals import signal_of_exit
 
 
@@ -20,22 +20,20 @@ class LastSeen:
     stack: str
     output: str
 
-    def sections(self) -> tuple[Section, ...]:
-        return (
+    def verdict(self, word: Word, headline: str, **facts: str) -> Verdict:
+        sections = (
             ("", f"emulator process {self.pid}, frame {self.frame}, in {self.doing}"),
             ("last inputs", "\n".join(self.inputs) or "none"),
             ("Python stack of the emulator process", self.stack or "none was written"),
             ("output of the emulator process", self.output or "none"),
         )
+        return Verdict(word, headline, sections, {**facts, "class": "emulator", "frame": self.frame})
 
 
 class EmulatorDiedError(VerdictFailure, RuntimeError):
-    """The base of ``EmulatorCrashed`` and ``EmulatorStalled``: a verdict, and what was last seen.
-
-    It is raised at the next use. The test fails with the verdict even if the exception was swallowed.
-    A test that expects the emulator to die says so with ``pytest.raises(EmulatorCrashed)``, or in an ``except``
-    clause with ``error.expected = True``.
-    """
+    """The base of ``EmulatorCrashed`` and ``EmulatorStalled``. The test fails with the verdict even if the exception is
+    swallowed. A test that expects the death says so with ``pytest.raises(EmulatorCrashed)``, or in an ``except`` clause
+    with ``error.expected = True``."""
 
     def __init__(self, verdict: Verdict, seen: LastSeen) -> None:
         super().__init__(verdict)
@@ -59,19 +57,13 @@ class EmulatorCrashed(EmulatorDiedError):  # noqa: N818 (a public name, fixed)
         self.signal = signal_of_exit(returncode) or None
         how = self.signal or f"exit code {returncode}"
         headline = f"PyBoy's process died of {how} in {seen.doing} at frame {seen.frame}"
-        super().__init__(_verdict(Word.CRASH, headline, seen, {"signal": how, "class": "emulator"}), seen)
+        super().__init__(seen.verdict(Word.CRASH, headline, signal=how), seen)
 
 
 class EmulatorStalled(EmulatorDiedError):  # noqa: N818 (a public name, fixed)
-    """A call to a ``forked_pyboy`` did not return, and no frame passed, within its limit.
-
-    ``forked_pyboy(stall_after="5s")`` sets the limit; the process has been killed when this is raised.
-    """
+    """A call to a ``forked_pyboy`` did not return, and no frame passed, within the limit that
+    ``forked_pyboy(stall_after="5s")`` sets. The process has been killed."""
 
     def __init__(self, seen: LastSeen, limit: str) -> None:
         headline = f"PyBoy did not return from {seen.doing} and no frame passed for {limit}, at frame {seen.frame}"
-        super().__init__(_verdict(Word.STALL, headline, seen, {"class": "emulator"}), seen)
-
-
-def _verdict(word: Word, headline: str, seen: LastSeen, facts: dict[str, str]) -> Verdict:
-    return Verdict(word, headline, sections=seen.sections(), facts={**facts, "frame": seen.frame})
+        super().__init__(seen.verdict(Word.STALL, headline), seen)

@@ -36,10 +36,8 @@ _MISUSE = "misuse"
 
 
 class PyBoyMisuseError(pytest.fail.Exception, RuntimeError):  # type: ignore[name-defined, misc]
-    """The guarded emulator was about to be used in a way that crashes some runs; the call was not made.
-
-    The test fails with this report even if the exception is swallowed.
-    """
+    """The guarded emulator was about to be used in a way that crashes some runs; the call was not made. The test fails
+    even if the exception is swallowed."""
 
     def __init__(self, report: str) -> None:
         super().__init__(report, pytrace=False)  # type: ignore[call-arg]
@@ -203,11 +201,8 @@ class GuardedScreen(ViewedScreen, GuardedPart):
 
 
 class GuardFactory:
-    """What the ``pyboy_guard`` fixture gives: call it with a PyBoy, with a ROM and PyBoy's keywords, or with
-    nothing for the package's own ROM.
-
-    ``boy = pyboy_guard(PyBoy("game.gb", window="null"))``
-    """
+    """What the ``pyboy_guard`` fixture gives: call it with a PyBoy, with a ROM and PyBoy's keywords, or with nothing
+    for the package's own ROM."""
 
     def __init__(self) -> None:
         self.order = Order()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import os
 import shutil
 import signal
@@ -91,12 +92,6 @@ class EmulatorProcess(HelperProcess):
 
 
 def plain_options(options: dict[str, Any]) -> dict[str, Any]:
-    """PyBoy's keyword arguments as they are sent: files by content, paths absolute, no window by default."""
-    plain = {"window": "null", "log_level": "ERROR", **options}
-    for name in ("ram_file", "rtc_file"):
-        if plain.get(name) is not None:
-            plain[name] = plain[name].read()
-    for name in ("symbols", "bootrom"):
-        if plain.get(name) is not None:
-            plain[name] = os.path.abspath(plain[name])
-    return plain
+    """PyBoy's keyword arguments as they are sent: files by content, no window by default."""
+    files = {name: io.BytesIO(options[name].read()) for name in ("ram_file", "rtc_file") if options.get(name)}
+    return {"window": "null", "log_level": "ERROR", **options, **files}

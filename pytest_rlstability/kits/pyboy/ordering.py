@@ -27,11 +27,8 @@ Clock = dict[int, int]
 
 
 class Order:
-    """The clocks of all threads. A context manager that wraps, and restores, the standard library's means of
-    signalling.
-
-    ``with Order() as order: ... order.clock()`` is what the calling thread knows now.
-    """
+    """The clocks of all threads. As a context manager it wraps the standard library's means of signalling, and restores
+    them."""
 
     def __init__(self) -> None:
         self._keys = itertools.count(1)

@@ -14,10 +14,8 @@ if TYPE_CHECKING:
 
 
 class RemoteObject:
-    """An object of the emulator, known by the steps that lead to it: ``boy.get_sprite(3).tiles[0]``.
-
-    Each use walks the steps again, so nothing is kept alive in the other process.
-    """
+    """An object of the emulator, known by the steps that lead to it: ``boy.get_sprite(3).tiles[0]``. Each use walks the
+    steps again, so nothing is kept alive in the other process."""
 
     def __init__(self, boy: ForkedPyBoy, steps: tuple[Step, ...], text: str) -> None:
         self.__dict__.update(_boy=boy, _steps=steps, _text=text)
@@ -63,10 +61,7 @@ def walk(boy: ForkedPyBoy, steps: tuple[Step, ...]) -> Any:
 
 
 class RemoteScreen(ViewedScreen, RemoteObject):
-    """``boy.screen``: pixels straight from shared memory, everything else by request.
-
-    As with PyBoy, ``ndarray`` is one buffer that each rendered tick overwrites: ``.copy()`` what you keep.
-    """
+    """``boy.screen``: pixels straight from shared memory, everything else by request."""
 
     def __init__(self, boy: ForkedPyBoy, pixels: Any) -> None:
         super().__init__(boy, ((getattr, ("screen",), {}),), "the screen of a forked PyBoy")

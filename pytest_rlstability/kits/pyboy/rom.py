@@ -122,10 +122,7 @@ def _seal(rom: bytearray) -> None:
 
 def build_rom(*, cgb: bool = False, battery: bool = False) -> bytes:
     """The homebrew ROM: for the original Game Boy, or with *cgb* for the Game Boy Color; with *battery* it has
-    cartridge RAM that PyBoy saves to a ``.ram`` file. 32 KiB, valid checksums, no logo.
-
-    ``Path("game.gb").write_bytes(build_rom())`` is a ROM that any emulator runs.
-    """
+    cartridge RAM that PyBoy saves to a ``.ram`` file. 32 KiB, valid checksums, no logo."""
     rom = bytearray(_ROM_SIZE)
     rom[_ENTRY : _ENTRY + 4] = bytes((0x00, 0xC3, _PROGRAM & 0xFF, _PROGRAM >> 8))  # nop; jp
     rom[_HEADER_START : _HEADER_START + len(TITLE)] = TITLE.encode("ascii")

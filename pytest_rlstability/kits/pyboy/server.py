@@ -63,7 +63,9 @@ class Server:
         sys.unraisablehook = self._unraisable
         rom, options = self._channel.recv()
         try:
-            self._emulator = self._build(rom, options)
+            from pyboy import PyBoy
+
+            self._emulator = PyBoy(rom, **options)
         except Exception as error:
             self._send_error(error)
             return
@@ -76,14 +78,6 @@ class Server:
 
     def frame(self) -> int:
         return int(self._emulator.frame_count) if self._emulator is not None else 0
-
-    def _build(self, rom: str, options: dict[str, Any]) -> Any:
-        from pyboy import PyBoy
-
-        for name in ("ram_file", "rtc_file"):
-            if options.get(name) is not None:
-                options[name] = io.BytesIO(options[name])
-        return PyBoy(rom, **options)
 
     def _serve(self, until: str | None) -> None:
         while True:
@@ -114,8 +108,10 @@ class Server:
     def _perform(self, request: tuple[Any, ...]) -> Any:
         emulator = self._emulator
         match request:
-            case "tick", count, render, sound:
-                return self._tick(count, render, sound)
+            case "tick", *arguments:
+                running = emulator.tick(*arguments)
+                self._show()
+                return running
             case ("save",):
                 state = io.BytesIO()
                 emulator.save_state(state)
@@ -135,13 +131,6 @@ class Server:
             case _:
                 raise ValueError(f"unknown request {request!r}")
         return None
-
-    def _tick(self, count: Any, render: bool, sound: bool) -> Any:
-        running = self._emulator.tick(count, render, sound)
-        if render:
-            self._pixels[...] = self._emulator.screen.ndarray
-        self._block.frame = self._emulator.frame_count
-        return running
 
     def _call_back(self, number: int) -> None:
         self._show()

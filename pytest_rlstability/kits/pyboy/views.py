@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
+import gc
 import sys
 import threading
 import weakref
 from typing import Any
 
 from pytest_rlstability.kits.pyboy.channel import CHANNELS, HEIGHT, WIDTH
-from pytest_rlstability.model.references import drop_stale_references
-from pytest_rlstability.model.user_code import Site, users_frame
+from pytest_rlstability.model.user_code import Site, outwards, users_frame
 
 SHARED_FRAMES = 3
 """Views of this many different frames at one time count as stored observations. Two are normal: one kept on purpose
@@ -52,14 +52,14 @@ class ViewedScreen:
     def kept(self) -> list[tuple[int, Site]]:
         """Frame and place of every view that is still referenced."""
         if self._alive():
-            drop_stale_references()
+            _drop_stale_references()
         return self._alive()
 
     def uncopied(self) -> str:
         """A report of views of one thread that must be stored observations, because they are of so many frames."""
         if not self._stored():
             return ""
-        drop_stale_references()
+        _drop_stale_references()
         if not (stored := self._stored()):
             return ""
         places = "\n".join(f"  frame {frame}, {site.innermost}" for frame, site in stored.items())
@@ -85,3 +85,12 @@ def _innermost() -> Site:
     """The user's line alone, for speed: a view is taken at every step."""
     frame = users_frame(sys._getframe(1))
     return Site(((frame.f_code.co_filename, frame.f_lineno, frame.f_code.co_name),) if frame is not None else ())
+
+
+def _drop_stale_references() -> None:
+    """Collect garbage, and drop the copies of local variables that frames keep: before Python 3.13 a frame whose
+    ``f_locals`` was read keeps that copy until ``f_locals`` is read again."""
+    for innermost in sys._current_frames().values():
+        for frame in outwards(innermost):
+            frame.f_locals  # noqa: B018 (reading makes a new copy)
+    gc.collect()

@@ -23,12 +23,8 @@ _BOUNDED = ("join", "terminate", "kill")
 
 
 class VecEnvGuard:
-    """Guards *venv* in place: an SB3 ``SubprocVecEnv`` or a Gymnasium ``AsyncVectorEnv``, wrapped or bare.
-
-    >>> guard = VecEnvGuard(venv, limit=30.0)  # doctest: +SKIP
-    >>> venv.step(actions)  # a dead or stuck worker now raises VerdictFailure here  # doctest: +SKIP
-    >>> guard.release()  # doctest: +SKIP
-    """
+    """Guards *venv* in place: an SB3 ``SubprocVecEnv`` or a Gymnasium ``AsyncVectorEnv``, wrapped or bare. If a worker
+    dies, or does not answer for *limit* seconds, the call that waits for it raises a ``VerdictFailure``."""
 
     def __init__(self, venv: Any, limit: float) -> None:
         self._venv = _unwrap(venv)

@@ -156,7 +156,7 @@ def test_errors_are_pyboys_own_with_the_far_traceback(forked_pyboy: Start) -> No
     boy = forked_pyboy()
     with pytest.raises(PyBoyInvalidInputException) as caught:
         boy.button("no such button")
-    assert "PyBoy.button" in str(caught.value.__cause__)
+    assert "PyBoy.button" in "".join(caught.value.__notes__)
     assert boy.tick()
 
 
@@ -320,7 +320,7 @@ def test_an_endless_native_loop_is_a_stall_with_its_stack(forked_pyboy: Start) -
     boy.load_state(io.BytesIO(bytes(corrupt)))
     with pytest.raises(EmulatorStalled) as caught:
         boy.tick()
-    assert "in _tick" in caught.value.seen.stack
+    assert "in _perform" in caught.value.seen.stack
     assert caught.value.seen.inputs == (f"frame {BOOTED}: load_state({len(corrupt)} bytes)",)
 
 
