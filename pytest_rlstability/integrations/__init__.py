@@ -1,8 +1,7 @@
-"""Helpers for Gymnasium and SB3: heartbeats from an env or a model, and a check for envs that reuse a buffer.
+"""Heartbeats from a Gymnasium env or an SB3 model.
 
-``HeartbeatWrapper`` and ``HeartbeatCallback`` take the ``rl_heartbeat`` fixture, or any callable without arguments;
-``AliasingWrapper(env)`` fails the test when stored observations share their memory. A library is imported when its
-class is used first.
+``HeartbeatWrapper`` and ``HeartbeatCallback`` take the ``rl_heartbeat`` fixture, or any callable without arguments. A
+library is imported when its class is used first.
 
     from pytest_rlstability.integrations import HeartbeatCallback, HeartbeatWrapper
 
@@ -18,17 +17,12 @@ import importlib
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from pytest_rlstability.integrations.aliasing_wrapper import AliasingWrapper
     from pytest_rlstability.integrations.gymnasium_wrapper import HeartbeatWrapper
     from pytest_rlstability.integrations.sb3_callback import HeartbeatCallback
 
-__all__ = ["AliasingWrapper", "HeartbeatCallback", "HeartbeatWrapper"]
+__all__ = ["HeartbeatCallback", "HeartbeatWrapper"]
 
-_MODULES = {
-    "AliasingWrapper": "aliasing_wrapper",
-    "HeartbeatCallback": "sb3_callback",
-    "HeartbeatWrapper": "gymnasium_wrapper",
-}
+_MODULES = {"HeartbeatCallback": "sb3_callback", "HeartbeatWrapper": "gymnasium_wrapper"}
 
 
 def __getattr__(name: str) -> object:

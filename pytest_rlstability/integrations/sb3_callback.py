@@ -12,9 +12,6 @@ class HeartbeatCallback(BaseCallback):  # type: ignore[misc]
 
     Use it where the env itself cannot beat, as in a ``SubprocVecEnv``. There is no beat during a gradient update: the
     limit of ``rl_no_stall`` must be longer than the longest update.
-
-    >>> from stable_baselines3 import PPO  # doctest: +SKIP
-    >>> PPO("MlpPolicy", venv).learn(10_000, callback=HeartbeatCallback(rl_heartbeat))  # doctest: +SKIP
     """
 
     def __init__(self, beat: Callable[[], object]) -> None:
