@@ -28,10 +28,7 @@ _CUDA_DIRECTORIES = ("usr/lib/wsl/lib", "usr/lib/x86_64-linux-gnu", "usr/lib/aar
 
 
 def gather_facts(root: Path = Path("/"), environment: Mapping[str, str] = os.environ) -> Facts:
-    """Everything that is known before the first step; *root* is where ``proc``, ``sys`` and ``dev`` are looked for.
-
-    ``gather_facts()["shm_bytes"]`` is the size of shared memory, None on a system without ``/dev/shm``.
-    """
+    """Everything that is known before the first step; *root* is where ``proc``, ``sys`` and ``dev`` are looked for."""
     return {
         **_system(root, environment),
         **_processor(root),

@@ -57,10 +57,7 @@ def load_per_processor() -> float:
 
 
 class Gatherer:
-    """Handles the events of a run; ``tests`` are the measures of the tests that passed or failed.
-
-    ``gatherer = Gatherer()``, ``gatherer.handle(event)`` for each, then ``gatherer.tests["test_env.py::test_step"]``.
-    """
+    """Handles the events of a run; ``tests`` are the measures of the tests that passed or failed, by node id."""
 
     def __init__(self, load: Callable[[], float] = load_per_processor) -> None:
         self.tests: dict[str, TestMeasures] = {}
@@ -133,19 +130,14 @@ class _OpenTest:
         growth = self._history.growth(name)
         if growth is None:
             return None
-        if self._judged is not None and signal is not None:
-            return self._judged_growth(name, growth)
-        return Measure(growth.per_lap if abs(growth.per_lap) >= _negligible(signal, growth) else 0.0, growth.error)
-
-    def _judged_growth(self, name: str, growth: Growth) -> Measure | None:
-        """The leak check knows more than a fitted line: what it calls clean or bounded does not grow, and the growth
-        of what it could not decide is unknown."""
-        assert self._judged is not None
+        if self._judged is None or signal is None:
+            grows = abs(growth.per_lap) >= _negligible(signal, growth)
+            return Measure(growth.per_lap if grows else 0.0, growth.error)
+        # The leak check knows more than a fitted line: what it calls clean or bounded does not grow, and the growth of
+        # what it could not decide is unknown.
         entry = self._judged.get(name, Judged(name, LeakState.CLEAN))
-        if entry.state == LeakState.UNDECIDED:
-            return None
         grows = entry.state == LeakState.LEAK or entry.reason == WITHIN_LIMIT
-        return Measure(entry.slope if grows else 0.0, growth.error)
+        return None if entry.state == LeakState.UNDECIDED else Measure(entry.slope if grows else 0.0, growth.error)
 
 
 def _negligible(signal: SignalFacts | None, growth: Growth) -> float:
