@@ -32,19 +32,15 @@ _OBSERVED = 16
 _OBSERVATIONS, _EXPECTED, _DESCRIPTION = "observations.npz", "expected.npz", "bundle.json"
 # Where one of these differs, predictions may differ in their last digits.
 _DECIDES_BITS = ("python", "processor", "capability", "torch", "numpy")
+# A model's file names its policy, and not the algorithm.
 _BY_POLICY_MODULE = {
-    "sb3_contrib.common.maskable": "sb3_contrib:MaskablePPO",
-    "sb3_contrib.common.recurrent": "sb3_contrib:RecurrentPPO",
-    "sb3_contrib.ppo_mask": "sb3_contrib:MaskablePPO",
-    "sb3_contrib.ppo_recurrent": "sb3_contrib:RecurrentPPO",
-    "sb3_contrib.qrdqn": "sb3_contrib:QRDQN",
-    "sb3_contrib.tqc": "sb3_contrib:TQC",
-    "sb3_contrib.crossq": "sb3_contrib:CrossQ",
-    "sb3_contrib.ars": "sb3_contrib:ARS",
-    "stable_baselines3.dqn": "stable_baselines3:DQN",
-    "stable_baselines3.sac": "stable_baselines3:SAC",
+    "sb3_contrib.common.maskable": "sb3_contrib:MaskablePPO", "sb3_contrib.ppo_mask": "sb3_contrib:MaskablePPO",
+    "sb3_contrib.common.recurrent": "sb3_contrib:RecurrentPPO", "sb3_contrib.ppo_recurrent": "sb3_contrib:RecurrentPPO",
+    "sb3_contrib.qrdqn": "sb3_contrib:QRDQN", "sb3_contrib.tqc": "sb3_contrib:TQC",
+    "sb3_contrib.crossq": "sb3_contrib:CrossQ", "sb3_contrib.ars": "sb3_contrib:ARS",
+    "stable_baselines3.dqn": "stable_baselines3:DQN", "stable_baselines3.sac": "stable_baselines3:SAC",
     "stable_baselines3.td3": "stable_baselines3:TD3",
-}
+}  # fmt: skip
 # The algorithms that a file may name.
 _ALGORITHMS = frozenset({
     *_BY_POLICY_MODULE.values(), "stable_baselines3:PPO", "stable_baselines3:A2C", "stable_baselines3:DDPG",

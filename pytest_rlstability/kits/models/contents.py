@@ -27,10 +27,7 @@ _TORCH_ENTRY = re.compile(
 
 @dataclass(frozen=True)
 class Part:
-    """One pickle in a file. *attribute* is the name SB3 gives the value on the model, empty for anything else.
-
-    *code* names the globals with which the pickle makes something that can be called later.
-    """
+    """One pickle in a file; *attribute* is its name on an SB3 model, *code* the globals that make something to call."""
 
     where: str
     reading: Reading

@@ -23,7 +23,7 @@ from pytest_rlstability.kits.models.carried import (
     states_of,
     unnamed_type,
 )
-from pytest_rlstability.kits.models.pickles import Call, Name, Reading, items, maker, read_pickles, walk
+from pytest_rlstability.kits.models.pickles import Call, Name, Reading, maker, read_pickles, walk
 from pytest_rlstability.kits.models.table import ARGUMENTS, CODE, METACLASSES, NEWOBJ, REDUCE, STORED, VALUES
 
 _LOADS_BYTES = Name("torch.storage", "_load_from_bytes")
@@ -128,19 +128,12 @@ class _Judge:
     def _check_named(self, name: Name, call: Call) -> None:
         row = (NEWOBJ if call.new else REDUCE).get(str(name)) or CODE.get(_key(name))
         if row is None or not row.fits(call) or (_key(name) == "cloudpickle.subimport" and not self._carried):
-            if self._is_trusted(name, call):
+            if self.trust.covers(name):
                 return
             how = _hint(name) if row is None else ", in a way that no saved model does"
             self._refuse(f"run {_spoken(name)} when loaded{how}")
         if name == _LOADS_BYTES:
             self._judge_tensor(call.arguments.items[0])
-
-    def _is_trusted(self, name: Name, call: Call) -> bool:
-        if str(name) == "copyreg._reconstructor":  # as protocols before 2 write an object
-            taken = items(call.arguments)
-            plain = len(taken) == 3 and taken[1:] == [Name("builtins", "object"), None]
-            return plain and isinstance(taken[0], Name) and self.trust.covers(taken[0])
-        return self.trust.covers(name)
 
     def _check_instance(self, made: Call, call: Call) -> None:
         if not call.new:

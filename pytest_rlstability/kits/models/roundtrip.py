@@ -13,7 +13,6 @@ from typing import Any
 from pytest_rlstability.kits.models import worker
 from pytest_rlstability.kits.models.archive import as_text
 from pytest_rlstability.kits.models.audit import Audit, audit
-from pytest_rlstability.kits.models.compare import differences, fact_differences, not_finite
 from pytest_rlstability.kits.models.judge import EVERYTHING
 from pytest_rlstability.kits.models.targets import Interpreter, Target, lend_cloudpickle, other_python, variations
 from pytest_rlstability.model.user_code import Origin, origin
@@ -24,6 +23,9 @@ SUFFIX = {"sb3": ".zip", "vec_normalize": ".pkl", "buffer": ".pkl", "module": ".
 ARRAYS = "arrays.npz"
 _DRAWN = 16
 _TIMEOUT = 180.0
+_MAX_LINES = 8
+# How far predictions may be apart where the processor's instructions or the number of threads differ.
+_RELATIVE, _ABSOLUTE = 1e-4, 1e-5
 
 
 @dataclass(frozen=True)
@@ -73,14 +75,11 @@ class RoundTrip:
         return not self.carries_code and all(trip.passed for trip in self.trips)
 
     def verdict(self) -> Verdict | None:
-        """The crash (or the stall) of the first target that had one, as the test's verdict."""
-        for ending, word in (("crash", Word.CRASH), ("hang", Word.STALL)):
-            for trip in self.trips:
-                if trip.outcome.ending == ending:
-                    return self._verdict(word, trip)
-        return None
-
-    def _verdict(self, word: Word, trip: Trip) -> Verdict:
+        """The crash (or else the stall) of the first target that had one, as the test's verdict."""
+        ended = [trip for ending in ("crash", "hang") for trip in self.trips if trip.outcome.ending == ending]
+        if not ended:
+            return None
+        trip, word = ended[0], Word.CRASH if ended[0].outcome.ending == "crash" else Word.STALL
         facts: dict[str, Fact] = {"target": trip.target.name, "stage": trip.stage, "class": "saved model"}
         if trip.outcome.signal:
             facts["signal"] = trip.outcome.signal
@@ -96,8 +95,7 @@ class RoundTrip:
 
     def text(self) -> str:
         """The report of a failure that is no crash: what first, then every target, then the audit."""
-        lines = [f"model_roundtrip: {self._headline()}", ""]
-        lines += [trip.line() for trip in self.trips]
+        lines = [f"model_roundtrip: {self._headline()}", "", *(trip.line() for trip in self.trips)]
         for trip in self.trips:
             if trip.outcome.ending == "raised":
                 lines += ["", f"{trip.target.name}:", *trip.outcome.stack.splitlines()]
@@ -145,11 +143,10 @@ def round_trip(
     saved = _save(model, observations, directory)
     minors = [sys.version_info[:2], *(interpreter.minor for interpreter in interpreters)]
     audited = audit(saved.path, minors, EVERYTHING)
-    others = [other_python(interpreter) for interpreter in interpreters]
-    if portable and audited.code_entries:
-        chosen = others
-    else:
-        chosen = [*(variations(*_machine()) if targets is None else targets), *others]
+    here: Sequence[Target] = ()
+    if not (portable and audited.code_entries):
+        here = variations(*_machine()) if targets is None else targets
+    chosen = [*here, *map(other_python, interpreters)]
     return RoundTrip(saved.kind, audited, tuple(_travel(chosen, saved, on_end)), portable)
 
 
@@ -176,15 +173,13 @@ def _save(model: Any, observations: Any, directory: Path) -> Saved:
     worker.save(model, str(path))
     if observations is None and kind == "sb3":
         observations = worker.draw_observations(model.observation_space, _DRAWN)
-    arrays, facts = worker.snapshot(model, observations)
+    normalisation = model.get_vec_normalize_env() if kind == "sb3" else None
+    statistics = str(directory / "vec_normalize.pkl") if normalisation is not None else ""
+    if statistics:
+        worker.save(normalisation, statistics)
+    arrays, facts = worker.snapshot(model, observations, normalisation)
     if not arrays:
         raise TypeError(f"there is no array or tensor in this {type(model).__name__} that could be compared")
-    statistics = ""
-    normalisation = model.get_vec_normalize_env() if kind == "sb3" else None
-    if normalisation is not None:
-        statistics = str(directory / "vec_normalize.pkl")
-        worker.save(normalisation, statistics)
-        worker.snapshot_normalisation(normalisation, arrays, facts)
     stored = directory / "observations.npz"
     worker.write_observations(observations, str(stored))
     algorithm = f"{type(model).__module__}:{type(model).__qualname__}" if kind == "sb3" else ""
@@ -267,3 +262,68 @@ def _judge_values(target: Target, outcome: Outcome, saved: Saved) -> Trip:
         missing = sorted({module.partition(".")[0] for module in result["skipped"].values()})
         note += f", {len(result['skipped'])} values left out for want of {', '.join(missing)}"
     return Trip(target, outcome, tuple(found), (note,))
+
+
+def differences(expected: Mapping[str, Any], found: Mapping[str, Any], *, exact: bool) -> list[str]:
+    """What is not the same in *found*, one line per array, worst kinds first.
+
+    Everything stored must be the same bit for bit. What is computed (``predict/...``) must be too when *exact*, and
+    within the stated tolerance otherwise.
+    """
+    lines: list[str] = []
+    for name in sorted(expected.keys() | found.keys()):
+        if name not in found or name not in expected:
+            lines.append(f"{name} is {'missing' if name in expected else 'new'} after loading")
+        else:
+            tolerant = not exact and name.startswith("predict/")
+            lines += _compare(name, expected[name], found[name], tolerant)
+    if len(lines) > _MAX_LINES:
+        lines = [*lines[:_MAX_LINES], f"and {len(lines) - _MAX_LINES} more differences"]
+    return lines
+
+
+def fact_differences(expected: Mapping[str, Any], found: Mapping[str, Any]) -> Iterator[str]:
+    """What plain facts (class, spaces, settings) changed on the way."""
+    for name in ("class", "observation_space", "action_space"):
+        if name in expected and expected[name] != found.get(name):
+            yield f"{name} was {expected[name]}, is {found.get(name)}"
+    for group in ("settings", "normalisation"):
+        before, after = expected.get(group, {}), found.get(group, {})
+        for name in before.keys() & after.keys():
+            if before[name] != after[name] and not (before[name] != before[name] and after[name] != after[name]):
+                yield f"{name} was {before[name]!r}, is {after[name]!r}"
+
+
+def not_finite(arrays: Mapping[str, Any]) -> list[str]:
+    """The arrays that hold a NaN or an infinity."""
+    import numpy
+
+    return [
+        f"{name} is not finite"
+        for name, array in arrays.items()
+        if array.dtype.kind == "f" and not numpy.isfinite(array).all()
+    ]
+
+
+def _compare(name: str, expected: Any, found: Any, tolerant: bool) -> Iterator[str]:
+    import numpy
+
+    if expected.shape != found.shape or expected.dtype != found.dtype:
+        yield f"{name} was {_form(expected)}, is {_form(found)}"
+        return
+    if tolerant and expected.dtype.kind == "f":
+        same = numpy.isclose(found, expected, rtol=_RELATIVE, atol=_ABSOLUTE, equal_nan=True)
+    else:
+        same = (found == expected) | ((found != found) & (expected != expected))
+    if not same.all():
+        wrong = numpy.argwhere(~same)
+        place = tuple(int(index) for index in wrong[0])
+        where = f" at {list(place)}" if place else ""
+        yield (
+            f"{name}: {len(wrong)} of {expected.size} values differ, first{where}:"
+            f" {expected[place]!s} was saved, {found[place]!s} came back"
+        )
+
+
+def _form(array: Any) -> str:
+    return f"{array.dtype}{list(array.shape)}"

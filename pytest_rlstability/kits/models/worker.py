@@ -83,14 +83,17 @@ def load(path: str, kind: str, algorithm: str) -> Any:
     return torch.load(path, map_location="cpu", weights_only=kind != "module")
 
 
-def snapshot(model: Any, observations: Any) -> tuple[Arrays, Facts]:
-    """Everything about *model* that must survive the trip. ``predict/...`` is computed, the rest is as stored."""
+def snapshot(model: Any, observations: Any, normalisation: Any = None) -> tuple[Arrays, Facts]:
+    """Everything about *model* that must survive the trip, with the statistics of the VecNormalize it was trained on.
+
+    ``predict/...`` is computed, the rest is as stored.
+    """
     kind = kind_of(model)
     facts: Facts = {"class": type(model).__name__}
     if kind == "sb3":
         found = _snapshot_sb3(model, observations, facts)
     elif kind == "vec_normalize":
-        found = {"normalisation": _statistics(model, facts)}
+        found, normalisation = {}, model
         if observations is not None:
             found["predict"] = {"normalised": model.normalize_obs(observations)}
     elif kind == "buffer":
@@ -99,12 +102,9 @@ def snapshot(model: Any, observations: Any) -> tuple[Arrays, Facts]:
         found = {"parameters": model.state_dict() if kind == "module" else model}
         if kind == "module" and observations is not None:
             found["predict"] = {"output": _forward(model, observations)}
+    if normalisation is not None:
+        found["normalisation"] = _statistics(normalisation, facts)
     return dict(_flat(found)), facts
-
-
-def snapshot_normalisation(normalisation: Any, arrays: Arrays, facts: Facts) -> None:
-    """Add the running statistics of a VecNormalize to *arrays* and its settings to *facts*."""
-    arrays.update(_flat({"normalisation": _statistics(normalisation, facts)}))
 
 
 def check_elsewhere(*, path: str, kind: str, **others: Any) -> dict[str, Any] | None:
@@ -131,11 +131,9 @@ def check(
     substituted = _SUBSTITUTED.findall("\n".join(str(entry.message) for entry in caught))
     if draw:
         write_observations(draw_observations(model.observation_space, draw), observations)
+    normalisation = load(statistics, "vec_normalize", "") if statistics else None
     print("predicting and calling the schedules", flush=True)
-    taken, facts = snapshot(model, read_observations(observations))
-    if statistics:
-        print("loading the normalisation statistics", flush=True)
-        snapshot_normalisation(load(statistics, "vec_normalize", ""), taken, facts)
+    taken, facts = snapshot(model, read_observations(observations), normalisation)
     if kind == "sb3":
         print("learning one rollout", flush=True)
         taken.update(_flat({"learned": _learn(path, algorithm, model)}))

@@ -12,12 +12,12 @@ import sys
 import tarfile
 import zipfile
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 
 from pytest_rlstability.__main__ import main
-from pytest_rlstability.kits.models.archive import RefusedError
+from pytest_rlstability.kits.models.archive import RefusedError, Word
 from pytest_rlstability.kits.models.audit import Audit, audit, parse_version
 from pytest_rlstability.kits.models.bundle import algorithm_of
 from pytest_rlstability.kits.models.judge import Trust
@@ -344,7 +344,9 @@ def test_refused(
     with pytest.raises(RefusedError, match=reason):
         audit(path)
     assert main(["audit", str(path)]) == 2
-    assert capsys.readouterr().err.startswith("refused: ")
+    said = capsys.readouterr().err
+    assert said.startswith(("refused: code found: ", "refused: not judged: "))
+    assert "safe" not in said
     assert not (tmp_path / "pwned").exists()
 
 
@@ -379,7 +381,14 @@ def test_missing_file(tmp_path: Path) -> None:
 )
 def test_exit_codes(name: str, pythons: list[str], code: int, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["audit", str(MODELS / f"{name}.zip"), "--python", *pythons]) == code
-    assert capsys.readouterr().out.startswith(f"{name}.zip: SB3 model; ")
+    said = capsys.readouterr().out
+    assert said.startswith(f"{name}.zip: SB3 model; ")
+    assert said.splitlines()[1].startswith("code found: ")
+    assert "safe" not in said
+
+
+def test_there_is_no_word_for_harmless() -> None:
+    assert get_args(Word) == ("no code found", "code found", "not judged")
 
 
 def test_json(capsys: pytest.CaptureFixture[str]) -> None:

@@ -6,6 +6,7 @@ import base64
 import hashlib
 import io
 import json
+import os
 import pickle
 import pydoc
 import zipfile
@@ -16,6 +17,7 @@ from typing import Any
 import pytest
 
 from pytest_rlstability.__main__ import main
+from pytest_rlstability.steps import Outcome
 
 numpy = pytest.importorskip("numpy")
 
@@ -246,7 +248,58 @@ def test_escape_sequences_do_not_reach_the_terminal(tmp_path: Path, capsys: pyte
     assert not {"\x1b", "\u202e"} & set(printed.out + printed.err)
 
 
-@pytest.mark.skipif(not hasattr(__import__("os"), "symlink"), reason="needs links")
+def test_what_a_loaded_model_says_does_not_reach_the_terminal_raw(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    hostile = "\x1b]0;title\x07\rok"
+    ended = Outcome("x", "raised", error=f"ValueError: {hostile}", stack=f"in load\n{hostile}", stdout=hostile)
+    monkeypatch.setattr("pytest_rlstability.kits.models.bundle.run_step", lambda step: ended)
+    assert main(["verify", str(bundle(tmp_path / "b"))]) == 1
+    assert main(["pack", str(MODEL), str(tmp_path / "out")]) == 1
+    printed = capsys.readouterr()
+    assert printed.out.startswith("FAILED: this machine: ValueError: \\x1b]0;title\\x07\\rok while ")
+    assert "\nin load\n\\x1b]0;title" in printed.out
+    assert "\nin load\n\\x1b]0;title" in printed.err
+    assert not {"\x1b", "\x07", "\r"} & set(printed.out + printed.err)
+
+
+def test_name_in_a_file_does_not_begin_a_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    function = b"ccloudpickle.cloudpickle\n_make_function\n(ctypes\nCodeType\n(tRtR."
+    assert main(["audit", str(_with_entry(tmp_path / "m.zip", "x\nno code found\n", function))]) in (0, 1)
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[1].startswith("code found: ")
+    assert "no code found" not in lines
+    assert any(line.startswith("x\\nno code found\\n: function") for line in lines)
+
+
+def test_output_is_a_new_file_beside_its_place_and_then_renamed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from pytest_rlstability.kits.models.bundle import _write_bundle
+
+    opened: list[tuple[Path, int]] = []
+    real = os.open
+
+    def spy(path: Any, flags: int, *more: Any, **named: Any) -> int:
+        opened.append((Path(path), flags))
+        return real(path, flags, *more, **named)
+
+    monkeypatch.setattr(os, "open", spy)
+    out = tmp_path / "out"
+    out.write_text("kept")
+    with pytest.raises(FileNotFoundError):
+        _write_bundle(out, {"schema": 1}, {"model.zip": tmp_path / "none"})
+    assert out.read_text() == "kept"
+    _write_bundle(out, {"schema": 1}, {})
+    assert os.listdir(tmp_path) == ["out"]
+    assert len(opened) == 2
+    for path, flags in opened:
+        assert (path.parent, path != out) == (tmp_path, True)
+        assert flags & os.O_CREAT
+        assert flags & os.O_EXCL
+
+
+@pytest.mark.skipif(not hasattr(os, "symlink"), reason="needs links")
 def test_link_at_the_output_is_replaced_and_not_followed(tmp_path: Path) -> None:
     from pytest_rlstability.kits.models.bundle import _write_bundle
 

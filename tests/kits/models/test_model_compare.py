@@ -12,8 +12,15 @@ pytest.importorskip("numpy")
 import numpy
 
 from pytest_rlstability.kits.models.audit import Audit, Finding
-from pytest_rlstability.kits.models.compare import differences, fact_differences, not_finite
-from pytest_rlstability.kits.models.roundtrip import RoundTrip, Saved, Trip, _judge_values
+from pytest_rlstability.kits.models.roundtrip import (
+    RoundTrip,
+    Saved,
+    Trip,
+    _judge_values,
+    differences,
+    fact_differences,
+    not_finite,
+)
 from pytest_rlstability.kits.models.targets import NoInterpreterError, Target, find_interpreter, variations
 from pytest_rlstability.steps import Outcome
 

@@ -301,7 +301,6 @@ OWN = [
     b"cmine.policies\nmake_policy\n(K\x01tR.",
     b"ctest.policies\nPolicy\n)\x81}b.",
     b"c__main__\nClip\n)\x81}b.",
-    b"ccopyreg\n_reconstructor\n(cmine\nPolicy\ncbuiltins\nobject\nNtR}b.",
     b"cmine\nschedule\n.",
 ]
 
