@@ -79,6 +79,31 @@ def test_exit_steps() -> None:
     assert lines == ["thread", "joined", "callback", "end"]
 
 
+def test_exit_callbacks() -> None:
+    lines = run(
+        """
+        import atexit
+        before = exit_callbacks()
+        atexit.register(int)
+        print(exit_callbacks() - before)
+        """
+    )
+    assert lines == ["1"]
+
+
+def test_signal_handlers() -> None:
+    handlers = compat.signal_handlers()
+    assert handlers == {number: signal.getsignal(number) for number in signal.Signals}
+
+
+def test_environment_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
+    before = dict(compat.environment_bytes())
+    monkeypatch.setenv("RL_COMPAT", "1")
+    assert compat.environment_bytes() != before
+    monkeypatch.undo()
+    assert compat.environment_bytes() == before
+
+
 # Threads
 
 

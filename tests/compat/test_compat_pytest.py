@@ -85,6 +85,18 @@ def test_tear_down(pytester: pytest.Pytester) -> None:
     assert events == ["test torn down", "module torn down"]
 
 
+def test_wide_fixtures(pytester: pytest.Pytester) -> None:
+    """``wide_fixtures`` and ``set_up_wide_fixtures``."""
+    one, two = pytester.getitems(MODULE_FIXTURE)
+    assert {"wide", "narrow"} & {*compat.wide_fixtures(one)} == {"wide"}
+    assert "wide" not in compat.wide_fixtures(two)
+    compat.set_up_wide_fixtures(one)
+    compat.tear_down(one.session, one.parent)
+    assert one.module.events == []  # type: ignore[attr-defined]
+    compat.tear_down(one.session, None)
+    assert one.module.events == ["module torn down"]  # type: ignore[attr-defined]
+
+
 def test_finalizer_lists(pytester: pytest.Pytester) -> None:
     one, two = pytester.getitems(MODULE_FIXTURE)
     compat.run_protocol(one, two)
