@@ -15,7 +15,7 @@ from pathlib import Path
 
 from pytest_rlstability.kits.models import worker
 from pytest_rlstability.kits.models.audit import audit, spoken
-from pytest_rlstability.kits.models.targets import Interpreter, find_interpreter, lend_cloudpickle
+from pytest_rlstability.kits.models.targets import Target, find_python, lend
 from pytest_rlstability.steps import Outcome, Step, run_step, run_steps
 
 # Run as __main__ of each writer, as a training script would be; `schedules` maps a name to what it is.
@@ -93,7 +93,7 @@ result = {name: [float(schedule(point)) for point in arguments["progress"]] for 
 )
 
 
-def write(interpreter: Interpreter, directory: Path, lent: str, names: list[str]) -> dict[str, list[float]]:
+def write(interpreter: Target, directory: Path, lent: tuple[str, ...], names: list[str]) -> dict[str, list[float]]:
     """Let *interpreter* save every schedule, and give the values it computes itself."""
     paths = [str(directory / f"{spoken(interpreter.minor)}-{index}.zip") for index in range(len(names))]
     outcome = run_step(
@@ -101,8 +101,8 @@ def write(interpreter: Interpreter, directory: Path, lent: str, names: list[str]
             f"write on {interpreter.name}",
             code=WRITE,
             arguments={"paths": paths, "progress": worker.PROGRESS},
-            python=interpreter.executable,
-            search_path=(lent,),
+            python=interpreter.python,
+            search_path=lent,
         )
     )
     if outcome.ending != "ok":
@@ -121,13 +121,13 @@ def word(outcome: Outcome, expected: list[float]) -> str:
     return "right" if outcome.result["values"]["learning_rate"] == expected else "WRONG VALUE"
 
 
-def attempt(path: Path, reader: Interpreter, lent: str, repeat: int) -> list[Outcome]:
+def attempt(path: Path, reader: Target, lent: tuple[str, ...], repeat: int) -> list[Outcome]:
     step = Step(
         path.name,
         call=f"{worker.__file__}:load_values",
         arguments={"path": str(path)},
-        python=reader.executable,
-        search_path=(lent,),
+        python=reader.python,
+        search_path=lent,
         timeout=20.0,
     )
     return run_steps([step] * repeat)
@@ -138,11 +138,11 @@ def main() -> None:
     parser.add_argument("pythons", nargs="*", default=["3.10", "3.11", "3.12", "3.13"])
     parser.add_argument("--repeat", type=int, default=10)
     arguments = parser.parse_args()
-    interpreters = [find_interpreter(wanted) for wanted in arguments.pythons]
+    interpreters = [find_python(wanted) for wanted in arguments.pythons]
     with tempfile.TemporaryDirectory() as temporary:
         directory = Path(temporary)
-        lent = lend_cloudpickle(directory / "lent")
-        if lent is None:
+        lent = lend(directory / "lent")
+        if not (directory / "lent").exists():
             sys.exit("cloudpickle is needed here to lend it to the others")
         namespace: dict[str, object] = {"__name__": "schedules"}
         exec(SCHEDULES, namespace)

@@ -50,10 +50,6 @@ class Contents:
     written_by: Mapping[str, str] = field(default_factory=dict)
     is_zip: bool = True
 
-    @property
-    def word(self) -> Word:
-        return "code found" if any(part.code for part in self.parts) else "no code found"
-
 
 def read_contents(path: Path, trust: Trust = NOBODY) -> Contents:
     """Read *path*, an SB3 zip, a torch file or a pickle; `RefusedError` for everything else and for hostile files."""

@@ -14,8 +14,7 @@ from pytest_rlstability.kits.models import worker
 from pytest_rlstability.kits.models.archive import as_text
 from pytest_rlstability.kits.models.audit import Audit, audit
 from pytest_rlstability.kits.models.judge import EVERYTHING
-from pytest_rlstability.kits.models.targets import Interpreter, Target, lend_cloudpickle, other_python, variations
-from pytest_rlstability.model.user_code import Origin, origin
+from pytest_rlstability.kits.models.targets import Target, lend, variations
 from pytest_rlstability.model.verdict import Fact, Section, Verdict, Word
 from pytest_rlstability.steps import Outcome, Step, run_steps
 
@@ -131,23 +130,22 @@ def round_trip(
     directory: Path,
     *,
     portable: bool = True,
-    interpreters: Sequence[Interpreter] = (),
+    pythons: Sequence[Target] = (),
     targets: Sequence[Target] | None = None,
     on_end: Callable[[Outcome], None] | None = None,
 ) -> RoundTrip:
     """Save *model* into *directory*, audit the file, load it on every target, and compare.
 
-    *targets* default to this Python and its variations; *interpreters* are added. When the file is to be portable
-    and holds code, only the interpreters are tried: the others share this Python's bytecode and cannot tell.
+    *targets* default to this Python and its variations; other *pythons* are added. When the file is to be portable
+    and holds code, only these are tried: the others share this Python's bytecode and cannot tell.
     """
     saved = _save(model, observations, directory)
-    minors = [sys.version_info[:2], *(interpreter.minor for interpreter in interpreters)]
+    minors = [sys.version_info[:2], *(python.minor for python in pythons if python.minor)]
     audited = audit(saved.path, minors, EVERYTHING)
     here: Sequence[Target] = ()
     if not (portable and audited.code_entries):
         here = variations(*_machine()) if targets is None else targets
-    chosen = [*here, *map(other_python, interpreters)]
-    return RoundTrip(saved.kind, audited, tuple(_travel(chosen, saved, on_end)), portable)
+    return RoundTrip(saved.kind, audited, tuple(_travel([*here, *pythons], saved, on_end)), portable)
 
 
 def _travel(targets: Sequence[Target], saved: Saved, on_end: Callable[[Outcome], None] | None) -> Iterator[Trip]:
@@ -199,7 +197,7 @@ def step_for(target: Target, saved: Saved, directory: Path) -> Step:
         environment |= {"HOME": str(directory), "USERPROFILE": str(directory), "TMPDIR": str(directory)}
     return Step(
         target.name,
-        call=f"{worker.__file__}:{'check_elsewhere' if target.interpreter else 'check'}",
+        call=f"{worker.__file__}:{'check_elsewhere' if target.minor else 'check'}",
         arguments={
             "path": str(saved.path),
             "kind": saved.kind,
@@ -209,19 +207,12 @@ def step_for(target: Target, saved: Saved, directory: Path) -> Step:
             "statistics": saved.statistics,
             "draw": saved.draw,
         },
-        python=target.interpreter.executable if target.interpreter else sys.executable,
+        python=target.python,
         timeout=_TIMEOUT,
         environment=environment,
         directory=str(directory) if target.elsewhere else None,
-        search_path=_lent(saved.path.parent) if target.interpreter else tuple(map(os.path.realpath, sys.path)),
+        search_path=lend(saved.path.parent / "lent") if target.minor else tuple(map(os.path.realpath, sys.path)),
     )
-
-
-def _lent(directory: Path) -> tuple[str, ...]:
-    """What another Python may use: the test's own modules, and a copy of cloudpickle; no other library of ours."""
-    lent = lend_cloudpickle(directory / "lent")
-    own = [entry for entry in map(os.path.realpath, sys.path) if origin(entry + os.sep) is Origin.USER]
-    return (*([lent] if lent else []), *own)
 
 
 def read_arrays(path: Path) -> dict[str, Any]:

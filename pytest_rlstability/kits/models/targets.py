@@ -12,46 +12,34 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from pytest_rlstability.model.user_code import Origin, origin
 from pytest_rlstability.steps import Step, run_step
 
 Changes = Mapping[str, str | None]
 """Of environment variables; None removes one."""
 
+_PROBE = "import sys; result = sys.version_info[:3]"
 _THREADS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "NUMEXPR_NUM_THREADS")
 _NO_GPU: Changes = {"CUDA_VISIBLE_DEVICES": "", "HIP_VISIBLE_DEVICES": "", "ROCR_VISIBLE_DEVICES": ""}
+# Both would tie another interpreter to this one's library directory.
+_NOT_OURS: Changes = {"PYTHONHOME": None, "__PYVENV_LAUNCHER__": None}
 # Without the last two, Python turns the C locale into UTF-8 and the difference is gone.
 _OTHER_LOCALE: Changes = {"LC_ALL": "C", "LANG": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
 
 
-class NoInterpreterError(Exception):
-    """No Python answers to what was asked for; the message says what was tried."""
-
-
-@dataclass(frozen=True)
-class Interpreter:
-    """A Python that can run a step."""
-
-    executable: str
-    version: tuple[int, int, int]
-
-    @property
-    def name(self) -> str:
-        return "Python " + ".".join(map(str, self.version))
-
-    @property
-    def minor(self) -> tuple[int, int]:
-        return self.version[:2]
-
-
 @dataclass(frozen=True)
 class Target:
-    """One set of conditions. *exact*: predictions must be the same bit for bit, else within the tolerance."""
+    """One set of conditions. *exact*: predictions must be the same bit for bit, else within the tolerance.
+
+    *minor* is the version of another Python than this one.
+    """
 
     name: str
     exact: bool = True
     environment: Changes = field(default_factory=dict)
     elsewhere: bool = False
-    interpreter: Interpreter | None = None
+    python: str = sys.executable
+    minor: tuple[int, int] | None = None
 
 
 def variations(threads: int, has_gpu: bool) -> list[Target]:
@@ -73,12 +61,6 @@ def variations(threads: int, has_gpu: bool) -> list[Target]:
     ]
 
 
-def other_python(interpreter: Interpreter) -> Target:
-    """The same model on another interpreter: other libraries too, so within the tolerance."""
-    # Both would tie the other interpreter to this one's library directory.
-    return Target(interpreter.name, False, {"PYTHONHOME": None, "__PYVENV_LAUNCHER__": None}, interpreter=interpreter)
-
-
 def without_avx() -> Changes:
     """Variables that hold torch, oneDNN, MKL, OpenBLAS and numpy to the instructions any 64-bit processor has."""
     variables: dict[str, str | None] = {"ATEN_CPU_CAPABILITY": "default"}
@@ -95,20 +77,21 @@ def without_avx() -> Changes:
     return {**variables, "NPY_DISABLE_CPU_FEATURES": " ".join(features)} if features else variables
 
 
-def find_interpreter(wanted: str) -> Interpreter:
+def find_python(wanted: str) -> Target:
     """The Python that *wanted* names: a path to an executable, or a version such as ``3.12``.
 
-    A version is looked for on ``PATH`` and among pyenv's and uv's Pythons. `NoInterpreterError` when nothing answers.
+    A version is looked for on ``PATH`` and among pyenv's and uv's Pythons. LookupError when nothing answers. It has
+    other libraries too, so its predictions are the same within the tolerance.
     """
-    probe = "import sys; result = sys.version_info[:3]"
     tried = list(_candidates(wanted))
     for candidate in tried:
-        outcome = run_step(Step(candidate, code=probe, python=candidate, timeout=30.0))
+        outcome = run_step(Step(candidate, code=_PROBE, python=candidate, timeout=30.0))
         if outcome.ending == "ok":
-            found = Interpreter(candidate, tuple(outcome.result))
-            if not _is_version(wanted) or found.name.startswith(f"Python {wanted}"):
-                return found
-    raise NoInterpreterError(f"no Python answers to {wanted!r} (tried: {', '.join(tried) or 'nothing found'})")
+            major, minor, micro = outcome.result
+            version = f"{major}.{minor}.{micro}"
+            if not _is_version(wanted) or version.startswith(wanted):
+                return Target(f"Python {version}", False, _NOT_OURS, python=candidate, minor=(major, minor))
+    raise LookupError(f"no Python answers to {wanted!r} (tried: {', '.join(tried) or 'nothing found'})")
 
 
 def _is_version(wanted: str) -> bool:
@@ -134,15 +117,12 @@ def _candidates(wanted: str) -> Iterator[str]:
         yield on_path
 
 
-def lend_cloudpickle(directory: Path) -> str | None:
-    """Copy this Python's cloudpickle into *directory* and return that, or None when there is none here either.
-
-    It is pure Python without dependencies, so any interpreter can use it; its neighbours in ``site-packages``
-    cannot be lent.
-    """
+def lend(directory: Path) -> tuple[str, ...]:
+    """What another Python may import: the test's own modules, and a copy of cloudpickle, which any Python can use."""
+    own = [entry for entry in map(os.path.realpath, sys.path) if origin(entry + os.sep) is Origin.USER]
     spec = importlib.util.find_spec("cloudpickle")
     if spec is None or spec.origin is None:
-        return None
+        return tuple(own)
     ignore = shutil.ignore_patterns("__pycache__")
     shutil.copytree(Path(spec.origin).parent, directory / "cloudpickle", ignore=ignore, dirs_exist_ok=True)
-    return str(directory)
+    return (str(directory), *own)

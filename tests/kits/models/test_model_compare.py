@@ -21,7 +21,7 @@ from pytest_rlstability.kits.models.roundtrip import (
     fact_differences,
     not_finite,
 )
-from pytest_rlstability.kits.models.targets import NoInterpreterError, Target, find_interpreter, variations
+from pytest_rlstability.kits.models.targets import Target, find_python, variations
 from pytest_rlstability.steps import Outcome
 
 SAVED = {"parameters/w": numpy.array([1.0, 2.0], "float32"), "predict/values": numpy.array([0.5], "float32")}
@@ -178,13 +178,14 @@ def test_values_on_a_python_without_torch(result: dict[str, Any], found: tuple[s
 def test_interpreter_by_path_and_by_version() -> None:
     import sys
 
-    by_path = find_interpreter(sys.executable)
-    assert by_path.version == sys.version_info[:3]
-    assert find_interpreter("3." + str(sys.version_info[1])).minor == sys.version_info[:2]
+    by_path = find_python(sys.executable)
+    assert (by_path.python, by_path.minor) == (sys.executable, sys.version_info[:2])
+    assert by_path.name == f"Python {sys.version.split()[0]}"
+    assert find_python("3." + str(sys.version_info[1])).minor == sys.version_info[:2]
 
 
 def test_no_such_interpreter(tmp_path: Path) -> None:
-    with pytest.raises(NoInterpreterError, match=r"'3\.99'"):
-        find_interpreter("3.99")
-    with pytest.raises(NoInterpreterError, match="nowhere"):
-        find_interpreter(str(tmp_path / "nowhere"))
+    with pytest.raises(LookupError, match=r"'3\.99'"):
+        find_python("3.99")
+    with pytest.raises(LookupError, match="nowhere"):
+        find_python(str(tmp_path / "nowhere"))

@@ -18,12 +18,7 @@ import cloudpickle
 
 from pytest_rlstability.kits.models import worker
 from pytest_rlstability.kits.models.audit import audit, spoken
-from pytest_rlstability.kits.models.targets import (
-    Interpreter,
-    NoInterpreterError,
-    find_interpreter,
-    lend_cloudpickle,
-)
+from pytest_rlstability.kits.models.targets import Target, find_python, lend
 from pytest_rlstability.steps import Outcome, Step, run_step
 
 
@@ -42,34 +37,34 @@ def save(path: Path, value: Any) -> Path:
     return path
 
 
-def load(path: Path, interpreter: Interpreter, lent: str) -> Outcome:
+def load(path: Path, interpreter: Target, lent: tuple[str, ...]) -> Outcome:
     return run_step(
         Step(
             interpreter.name,
             call=f"{worker.__file__}:load_values",
             arguments={"path": str(path)},
-            python=interpreter.executable,
-            search_path=(lent,),
+            python=interpreter.python,
+            search_path=lent,
         )
     )
 
 
 @pytest.fixture(params=["3.10", "3.11", "3.12", "3.13"])
-def interpreter(request: pytest.FixtureRequest) -> Interpreter:
+def interpreter(request: pytest.FixtureRequest) -> Target:
     try:
-        return find_interpreter(request.param)
-    except NoInterpreterError as error:
+        return find_python(request.param)
+    except LookupError as error:
         pytest.skip(str(error))
 
 
 @pytest.fixture
-def lent(tmp_path: Path) -> str:
-    directory = lend_cloudpickle(tmp_path / "lent")
-    assert directory is not None
-    return directory
+def lent(tmp_path: Path) -> tuple[str, ...]:
+    return lend(tmp_path / "lent")
 
 
-def test_closure_does_on_each_python_what_the_audit_says(interpreter: Interpreter, lent: str, tmp_path: Path) -> None:
+def test_closure_does_on_each_python_what_the_audit_says(
+    interpreter: Target, lent: tuple[str, ...], tmp_path: Path
+) -> None:
     path, values = save(tmp_path / "model.zip", closure(3e-4)), list(map(closure(3e-4), worker.PROGRESS))
     effect = audit(path, [interpreter.minor]).findings[0].effects[spoken(interpreter.minor)]
     outcome = load(path, interpreter, lent)
@@ -87,14 +82,16 @@ def test_closure_does_on_each_python_what_the_audit_says(interpreter: Interprete
             assert outcome.stdout.splitlines()[-1] == "calling learning_rate"
 
 
-def test_schedule_by_reference_is_read_anywhere(interpreter: Interpreter, lent: str, tmp_path: Path) -> None:
+def test_schedule_by_reference_is_read_anywhere(interpreter: Target, lent: tuple[str, ...], tmp_path: Path) -> None:
     path = save(tmp_path / "model.zip", float)
     assert audit(path, [interpreter.minor]).exit_code == 0
     assert load(path, interpreter, lent).result["values"] == {"learning_rate": list(worker.PROGRESS)}
 
 
-def test_values_that_need_a_missing_module_are_named(interpreter: Interpreter, lent: str, tmp_path: Path) -> None:
-    if interpreter.executable == sys.executable:
+def test_values_that_need_a_missing_module_are_named(
+    interpreter: Target, lent: tuple[str, ...], tmp_path: Path
+) -> None:
+    if interpreter.python == sys.executable:
         pytest.skip("this Python may have it")
     path = tmp_path / "model.zip"
     pickled = base64.b64encode(b"\x80\x04cnot_installed_anywhere.policies\nMine\n.").decode()
@@ -104,8 +101,8 @@ def test_values_that_need_a_missing_module_are_named(interpreter: Interpreter, l
     assert result == {"values": {}, "errors": {}, "skipped": {"policy_class": "not_installed_anywhere"}}
 
 
-def test_sb3_schedules_are_called_without_sb3(interpreter: Interpreter, lent: str, tmp_path: Path) -> None:
-    if interpreter.executable == sys.executable:
+def test_sb3_schedules_are_called_without_sb3(interpreter: Target, lent: tuple[str, ...], tmp_path: Path) -> None:
+    if interpreter.python == sys.executable:
         pytest.skip("it has SB3")
     utils = pytest.importorskip("stable_baselines3.common.utils")
     if not hasattr(utils, "FloatSchedule"):
