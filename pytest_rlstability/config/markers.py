@@ -122,8 +122,7 @@ def forked() -> Isolated:
     return Isolated()
 
 
-Marker = Callable[..., Any]
-MARKERS: dict[str, Marker] = {
+MARKERS: dict[str, Callable[..., Any]] = {
     marker.__name__: marker for marker in (rl_isolated, rl_no_leak, rl_no_stall, rl_flaky, rl_soak, forked)
 }
 
