@@ -35,11 +35,8 @@ class Box2DWarning(UserWarning):
 
 
 class Watch:
-    """One watched world, or the world of one environment. What ``box2d_world.watch()`` gives.
-
-    ``watch.census()`` counts now. ``watch.lap()`` ends a lap: the counts are kept and judged, and growth beyond its
-    limits raises the LEAK verdict at once. Each ``reset()`` of a watched environment ends a lap.
-    """
+    """What ``box2d_world.watch()`` gives: one watched world, or the world of one environment, each ``reset()`` of which
+    ends a lap."""
 
     def __init__(
         self,
@@ -75,7 +72,7 @@ class Watch:
         return census
 
     def lap(self) -> Census:
-        """End a lap: keep its counts and judge them. Returns the counts."""
+        """End a lap: keep its counts and judge them. Growth beyond its limits raises the LEAK verdict at once."""
         self.laps += 1
         census = self._count()
         if self.laps == 1:

@@ -41,11 +41,9 @@ class ProxyStats(dict[str, int]):
 
 
 class ChaosProxy:
-    """A TCP proxy in front of the server at *host*:*port* that breaks connections on demand.
-
-    It runs in a process of its own: workers that the test forks cannot keep its sockets open, native code that holds
-    the GIL cannot delay it, and its memory, threads and descriptors are not the test's.
-    """
+    """A TCP proxy in front of the server at *host*:*port* that breaks connections on demand. It has a process of its
+    own: workers that the test forks cannot keep its sockets open, native code that holds the GIL cannot delay it, and
+    its memory, threads and descriptors are not the test's."""
 
     def __init__(self, host: str, port: int, seed: object = 0) -> None:
         found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)

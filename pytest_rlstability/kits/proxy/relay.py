@@ -1,8 +1,5 @@
-"""The relay: one thread, one selector, every connection of the proxy.
-
-There is no poll interval. An idle relay sleeps in the selector without a timeout, so that it uses no CPU and does not
-look like progress to the stall watchdog.
-"""
+"""The relay: one thread, one selector, every connection of the proxy. While nothing happens it sleeps without a
+timeout, so that it uses no CPU and does not look like progress to the stall watchdog."""
 
 from __future__ import annotations
 

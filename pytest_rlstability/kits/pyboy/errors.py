@@ -46,11 +46,8 @@ class EmulatorDiedError(VerdictFailure, RuntimeError):
 
 
 class EmulatorCrashed(EmulatorDiedError):  # noqa: N818 (a public name, fixed)
-    """The process of a ``forked_pyboy`` was killed by a signal, or exited.
-
-    ``with pytest.raises(EmulatorCrashed) as caught: boy.tick()``, then ``caught.value.frame``,
-    ``caught.value.signal`` (``"SIGSEGV"``, or ``None`` when it exited) and ``caught.value.seen.inputs``.
-    """
+    """The process of a ``forked_pyboy`` was killed by a signal, or exited. ``frame`` says when, ``signal`` why
+    (``"SIGSEGV"``, or ``None`` when it exited), and ``seen.inputs`` are the last inputs."""
 
     def __init__(self, seen: LastSeen, returncode: int | None) -> None:
         self.returncode = returncode

@@ -1,8 +1,5 @@
-"""The emulator's process.
-
-It is a new interpreter, not a fork, so that the test's threads do not matter. It serves one emulator over the
-inherited socket, and ends when the test's process ends, even during an endless ``tick``.
-"""
+"""The emulator's process: a new interpreter, not a fork, so that the test's threads do not matter. It serves one
+emulator over the inherited socket, and ends when the test's process ends, even during an endless ``tick``."""
 
 from __future__ import annotations
 
