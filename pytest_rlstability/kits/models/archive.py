@@ -10,6 +10,7 @@ import zipfile
 import zlib
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from tempfile import SpooledTemporaryFile
 from typing import IO, Literal
@@ -51,11 +52,12 @@ class RefusedError(Exception):
         return RefusedError(f"{where}{self}", self.word)
 
 
+@dataclass
 class Budget:
     """What may be spent on one file, however many pickles and archives are inside it."""
 
-    def __init__(self, opcodes: int = 5_000_000, unpacked: int = 256 * 2**20) -> None:
-        self.opcodes, self.unpacked = opcodes, unpacked
+    opcodes: int = 5_000_000
+    unpacked: int = 256 * 2**20
 
     def take_opcode(self) -> None:
         self.opcodes -= 1
@@ -72,9 +74,7 @@ class Budget:
 def open_archive(source: Path | IO[bytes], name: str) -> Iterator[zipfile.ZipFile]:
     """The zip *source*, after every byte of it was found to belong to one entry or to its one directory.
 
-    ``with open_archive(Path("model.zip"), "model.zip") as archive: ...`` raises `RefusedError` for what is no zip, is
-    cut short, is encrypted, has names that climb out of a directory or differ only in case, would unpack to far more
-    than it holds, or that two readers could read differently.
+    `RefusedError` for what is no whole zip, is encrypted or a bomb, or what two readers could read differently.
     """
     try:
         with zipfile.ZipFile(source) as archive:

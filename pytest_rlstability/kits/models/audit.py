@@ -17,7 +17,7 @@ from pytest_rlstability.kits.models.bytecode import Version
 from pytest_rlstability.kits.models.carried import Carried, CodeObject, carried_by
 from pytest_rlstability.kits.models.contents import Contents, Part, read_contents
 from pytest_rlstability.kits.models.judge import NOBODY, Trust
-from pytest_rlstability.kits.models.pickles import Name, items, walk
+from pytest_rlstability.kits.models.pickles import items, walk
 from pytest_rlstability.kits.models.worker import REBUILT
 
 Effect = Literal["fine", "rebuilt", "foreign", "raises", "segfaults"]
@@ -40,7 +40,8 @@ _DISTRIBUTIONS = {
 }  # fmt: skip
 _USUAL = {*_DISTRIBUTIONS.values(), "sb3_contrib", "gym", "copy_reg", "__main__", "__mp_main__", "__builtin__"}
 _FOREIGN_PATH = "PosixPath" if os.name == "nt" else "WindowsPath"
-_BIT_GENERATORS = tuple(f"numpy.random._{name}" for name in ("pcg64", "mt19937", "philox", "sfc64"))
+# Numpy 2 names its private core, and pickles bit generators by class where numpy 1 used their names.
+_OF_NUMPY_2 = re.compile(r"numpy\._core|numpy\.random\._(pcg64|mt19937|philox|sfc64)$")
 
 
 @dataclass(frozen=True)
@@ -72,11 +73,7 @@ class Finding:
 
 @dataclass(frozen=True)
 class Audit:
-    """The result of `audit`: findings that matter on some Python, notes that may matter on some machine.
-
-    ``audit(Path("model.zip"), [(3, 12)]).exit_code`` is 0 when nothing breaks on the targets and 1 when something
-    does; ``text()`` is for a person and ``to_dict()`` for a machine.
-    """
+    """The result of `audit`: findings that matter on some Python, notes that may matter on some machine."""
 
     path: str
     kind: str
@@ -185,12 +182,15 @@ def _code_findings(part: Part, contents: Contents, targets: Sequence[Version]) -
     carried = carried_by(part.reading)
     if not carried:
         return
+    outer, *inner = carried
+    of = f" of {outer.module}" if outer.module else ""
+    around = f", around {', '.join(one.name for one in inner[:3])}" if inner else ""
     # A class may carry no code of its own (only annotations); it is still built from its parts, on any Python.
     codes = tuple(dict.fromkeys(code for one in carried for code in one.codes))
     writer = _writer(codes, contents.written_by.get("Python", ""))
     yield Finding(
         entry=part.entry,
-        what=_what(carried),
+        what=f"{outer}{of}{around}",
         writer=" or ".join(map(spoken, writer)) or _unknown_writer(codes),
         effects={spoken(target): _effect(codes, writer, target, part.attribute) for target in targets},
         reason="TypeError when loaded" + ("; SB3 then warns and keeps its own default" if part.attribute else ""),
@@ -210,13 +210,6 @@ def _replacement(attribute: str, carried: tuple[Carried, ...]) -> str:
     if separator and innermost.kind != "class" and innermost.cells and "<" not in factory:
         return f"{factory}({', '.join(f'{name}={value!r}' for name, value in innermost.cells.items())})"
     return f"your_{attribute}"
-
-
-def _what(carried: tuple[Carried, ...]) -> str:
-    outer, *inner = carried
-    of = f" of {outer.module}" if outer.module else ""
-    around = f", around {', '.join(one.name for one in inner[:3])}" if inner else ""
-    return f"{outer}{of}{around}"
 
 
 def _writer(codes: Sequence[CodeObject], saved_by: str) -> tuple[Version, ...]:
@@ -261,14 +254,9 @@ def _reference_findings(part: Part, targets: Sequence[Version]) -> Iterator[Find
             yield Finding(part.entry, f"refers to {name}", "", everywhere, reason)
         elif name.module.startswith("pathlib") and name.name == _FOREIGN_PATH and here:
             yield Finding(part.entry, f"refers to {name}", "", here, "on this operating system")
-    if here and numpy.startswith("1.") and any(map(_is_of_numpy_2, part.reading.names)):
+    if here and numpy.startswith("1.") and any(_OF_NUMPY_2.match(name.module) for name in part.reading.names):
         reason = f"when loaded: written by numpy 2, {numpy} is installed here"
         yield Finding(part.entry, "values of numpy 2", "", here, reason)
-
-
-def _is_of_numpy_2(name: Name) -> bool:
-    """Numpy 2 names its private core, and pickles bit generators by class where numpy 1 used their names."""
-    return name.module.startswith("numpy._core") or name.module in _BIT_GENERATORS
 
 
 def _installed(distribution: str) -> str:

@@ -28,6 +28,7 @@ from pytest_rlstability.steps import Outcome, run_step
 SCHEMA = 1
 _KINDS = {"SB3 model": "sb3", "VecNormalize statistics": "vec_normalize", "replay buffer": "buffer"}
 _HERE = Target("this machine")
+_BUT_TRUSTED = "with --i-trust-this-file it is loaded"
 _OBSERVED = 16
 _OBSERVATIONS, _EXPECTED, _DESCRIPTION = "observations.npz", "expected.npz", "bundle.json"
 # Where one of these differs, predictions may differ in their last digits.
@@ -190,13 +191,9 @@ def _load_locked(saved: Saved, scratch: Path, trust: Trust) -> Outcome:
     step = step_for(_HERE, saved, scratch)
     missing = lock.missing()
     if saved.kind == "module" and not trust.everything:
-        raise RefusedError(
-            "a whole pickled module is not loaded: save its state_dict(); with --i-trust-this-file it is loaded"
-        )
+        raise RefusedError(f"a whole pickled module is not loaded: save its state_dict(); {_BUT_TRUSTED}")
     if missing and not trust.everything:
-        raise RefusedError(
-            f"the model would be loaded without a lock around it: {missing}; with --i-trust-this-file it is loaded"
-        )
+        raise RefusedError(f"the model would be loaded without a lock around it: {missing}; {_BUT_TRUSTED}")
     if missing:
         return run_step(step)
     # The current directory is searched, and can be read then, only for modules of the user's own.
@@ -239,14 +236,13 @@ def _read_observations(given: Path | None) -> Any:
 
 
 def _require(outcome: Outcome, audited: Audit) -> None:
-    why = ""
     if outcome.ending != "ok":
         why = f"on {Trip(_HERE, outcome).line()}"
     elif outcome.result["substituted"]:
         why = f"here: SB3 put defaults in the place of {', '.join(outcome.result['substituted'])}"
-    if why:
-        lines = as_text(f"the model does not work {why}", *outcome.stack.splitlines())
-        raise PackingError(lines + audited.text())
+    else:
+        return
+    raise PackingError(as_text(f"the model does not work {why}", *outcome.stack.splitlines()) + audited.text())
 
 
 def _digest(path: Path) -> str:
@@ -272,9 +268,7 @@ def _unpack(bundle: Path, directory: Path, trust: Trust) -> dict[str, Any]:
     """Copy the files the description names, under the names this module gives them, after checking each digest."""
     with open_archive(bundle, bundle.name) as archive:
         if _DESCRIPTION not in archive.namelist():
-            raise RefusedError(
-                f"{bundle.name} is no bundle (no {_DESCRIPTION!r} entry): make one with rlstability pack"
-            )
+            raise RefusedError(f"{bundle.name} is no bundle (no {_DESCRIPTION!r}): make one with rlstability pack")
         description = _description(read_entry(archive, _DESCRIPTION), trust)
         needed = {f"model{SUFFIX[description['kind']]}", _OBSERVATIONS, _EXPECTED}
         missing = sorted(needed - description["sha256"].keys())

@@ -30,13 +30,9 @@ class CodeObject:
 
 @dataclass(frozen=True)
 class Carried:
-    """A function or class that a pickle holds by value.
+    """A function or class that a pickle holds by value; *cells* are the plain values in a closure, by variable."""
 
-    *kind* is ``lambda``, ``closure``, ``function``, ``class`` or ``code``; *cells* are the plain values a closure
-    holds, by the name of the variable, as far as they can be read; *codes* is every code object inside.
-    """
-
-    kind: str
+    kind: str  # lambda, closure, function, class or code
     name: str
     module: str
     codes: tuple[CodeObject, ...]
@@ -49,13 +45,13 @@ class Carried:
 def carried_by(reading: Reading) -> tuple[Carried, ...]:
     """Every function and class that *reading* holds by value, outermost first; methods are left to their class."""
     states = states_of(reading)
-    classes = [call for call in reading.calls if is_carried_class(call)]
+    classes = [call for call in reading.calls if is_class(call)]
     of_classes = {id(node) for call in classes for node in walk(call, states) if isinstance(node, Call)}
     found = []
     for call in reading.calls:
-        if is_carried_class(call):
+        if is_class(call):
             found.append(_class(call, states))
-        elif is_carried_function(call) and id(call) not in of_classes:
+        elif is_function(call) and id(call) not in of_classes:
             found.append(_function(call, states))
     loose = [_code(call) for call in reading.calls if is_code(call)] if not found else []
     return (*found, *(Carried("code", code.name, "", (code,)) for code in loose))
@@ -65,14 +61,14 @@ def is_of_cloudpickle(name: Name) -> bool:
     return name.module in ("cloudpickle", "cloudpickle.cloudpickle", "cloudpickle.cloudpickle_fast")
 
 
-def is_carried_function(node: Any) -> bool:
+def is_function(node: Any) -> bool:
     name = maker(node)
     if name is None:
         return False
     return (is_of_cloudpickle(name) and name.name in _FUNCTION_MAKERS) or name == Name("types", "FunctionType")
 
 
-def is_carried_class(node: Any) -> bool:
+def is_class(node: Any) -> bool:
     name = maker(node)
     return name is not None and is_of_cloudpickle(name) and name.name in _CLASS_MAKERS
 

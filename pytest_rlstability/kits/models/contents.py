@@ -162,16 +162,14 @@ def _json(data: bytes) -> dict[str, Any]:
 
 
 def _written_by(archive: zipfile.ZipFile) -> dict[str, str]:
-    texts = {
-        name: read_entry(archive, name, _TEXT_LIMIT).decode("utf-8", "replace")
-        for name in ("system_info.txt", "_stable_baselines3_version")
-        if name in archive.namelist()
-    }
-    lines = map(_INFO_LINE.match, texts.get("system_info.txt", "").splitlines())
+    def text(name: str) -> str:
+        data = read_entry(archive, name, _TEXT_LIMIT) if name in archive.namelist() else b""
+        return data.decode("utf-8", "replace").strip()
+
+    lines = map(_INFO_LINE.match, text("system_info.txt").splitlines())
     found = {match[1].strip(): match[2].strip() for match in lines if match}
-    if "_stable_baselines3_version" in texts:
-        found.setdefault("Stable-Baselines3", texts["_stable_baselines3_version"].strip())
-    return found
+    version = text("_stable_baselines3_version")
+    return {"Stable-Baselines3": version, **found} if version and "Stable-Baselines3" not in found else found
 
 
 def _pickle_kind(value: Any) -> str:

@@ -13,16 +13,8 @@ from io import BytesIO
 from pathlib import Path
 from typing import Any
 
+from pytest_rlstability.kits.models import carried
 from pytest_rlstability.kits.models.archive import Budget, RefusedError
-from pytest_rlstability.kits.models.carried import (
-    attributes_of,
-    is_carried_class,
-    is_carried_function,
-    is_code,
-    is_of_cloudpickle,
-    states_of,
-    unnamed_type,
-)
 from pytest_rlstability.kits.models.pickles import Call, Name, Reading, maker, read_pickles, walk
 from pytest_rlstability.kits.models.table import ARGUMENTS, CODE, METACLASSES, NEWOBJ, REDUCE, STORED, VALUES
 
@@ -75,11 +67,12 @@ class _Judge:
 
     def __init__(self, reading: Reading, where: str, trust: Trust, budget: Budget) -> None:
         self.reading, self.where, self.trust, self.budget = reading, where, trust, budget
-        self.states = states_of(reading)
-        made = [name for name in map(maker, reading.calls) if name and (is_of_cloudpickle(name) or _key(name) in CODE)]
-        self.code = tuple(dict.fromkeys(map(str, made)))
+        self.states = carried.states_of(reading)
+        names = [name for name in map(maker, reading.calls) if name is not None]
+        made = [str(name) for name in names if carried.is_of_cloudpickle(name) or _key(name) in CODE]
+        self.code = tuple(dict.fromkeys(made))
         self._quiet: set[int] = set()
-        self._carried = [call for call in reading.calls if is_carried_function(call) or is_carried_class(call)]
+        self._carried = [call for call in reading.calls if carried.is_function(call) or carried.is_class(call)]
         if len(self._carried) * (len(reading.calls) + len(reading.groups)) > _MOST_CARRIED:
             raise RefusedError(f"{where} carries more functions than are read", "code found")
 
@@ -118,11 +111,11 @@ class _Judge:
         callee = call.function
         if isinstance(callee, Name):
             self._check_named(callee, call)
-        elif is_carried_function(callee):
+        elif carried.is_function(callee):
             self._refuse("call a function it carries as soon as it is loaded")
-        elif is_carried_class(callee):
+        elif carried.is_class(callee):
             self._check_instance(callee, call)
-        elif not is_code(call) and unnamed_type(callee) not in _TYPES_OF_CODE:
+        elif not carried.is_code(call) and carried.unnamed_type(callee) not in _TYPES_OF_CODE:
             self._refuse(f"call what {_maker(callee)} gave as soon as it is loaded")
 
     def _check_named(self, name: Name, call: Call) -> None:
@@ -144,8 +137,8 @@ class _Judge:
             self._refuse("call methods of a class it carries as soon as it is loaded")
 
     def _check_class(self, made: Call) -> None:
-        for one in filter(is_carried_class, walk(made)):  # the class, and the carried classes that it is made of
-            for attribute, value in attributes_of(one, self.states).items():
+        for one in filter(carried.is_class, walk(made)):  # the class, and those that it is made of
+            for attribute, value in carried.attributes_of(one, self.states).items():
                 if value is not None and attribute[:2] == "__" == attribute[-2:] and attribute not in _QUIET:
                     self._refuse(f"call {attribute} of a class it carries as soon as it is loaded")
         self._quiet.add(id(made))
@@ -181,7 +174,7 @@ def _names(nodes: Iterable[Any]) -> Iterator[Name]:
 
 def _key(name: Name) -> str:
     """The row's name: what one library calls by several names stands in the table once."""
-    if is_of_cloudpickle(name):
+    if carried.is_of_cloudpickle(name):
         return f"cloudpickle.{name.name}"
     return str(name).removeprefix("_") if name.module in ("_functools", "_operator") else str(name)
 

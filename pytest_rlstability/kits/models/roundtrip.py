@@ -34,7 +34,7 @@ class Trip:
     target: Target
     outcome: Outcome
     differences: tuple[str, ...] = ()
-    notes: tuple[str, ...] = ()
+    note: str = ""
     learned: Mapping[str, Any] | None = None
 
     @property
@@ -52,7 +52,7 @@ class Trip:
             return f"{self.target.name}: {self.outcome.headline()} while {self.stage}"
         if self.differences:
             return f"{self.target.name}: {self.differences[0]}"
-        return f"{self.target.name}: the same" + "".join(f" ({note})" for note in self.notes)
+        return f"{self.target.name}: the same" + (f" ({self.note})" if self.note else "")
 
 
 @dataclass(frozen=True)
@@ -240,7 +240,7 @@ def judge_model(
 
 def _judge_values(target: Target, outcome: Outcome, saved: Saved) -> Trip:
     if outcome.result is None:
-        return Trip(target, outcome, notes=("audited only: torch and Stable-Baselines3 are not installed there",))
+        return Trip(target, outcome, note="audited only: torch and Stable-Baselines3 are not installed there")
     result = outcome.result
     errors = result["errors"].items()
     found = [f"{name} cannot be loaded: {error}" for name, error in errors if name not in worker.REBUILT]
@@ -252,7 +252,7 @@ def _judge_values(target: Target, outcome: Outcome, saved: Saved) -> Trip:
     if result["skipped"]:
         missing = sorted({module.partition(".")[0] for module in result["skipped"].values()})
         note += f", {len(result['skipped'])} values left out for want of {', '.join(missing)}"
-    return Trip(target, outcome, tuple(found), (note,))
+    return Trip(target, outcome, tuple(found), note)
 
 
 def differences(expected: Mapping[str, Any], found: Mapping[str, Any], *, exact: bool) -> list[str]:

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from pytest_rlstability.kits.models.carried import is_carried_class, is_carried_function, is_code
+from pytest_rlstability.kits.models import carried
 from pytest_rlstability.kits.models.pickles import Call, External, Group, Name, maker
 
 Shape = Callable[[Any], bool]
@@ -118,10 +118,10 @@ class _DtypeRow(Row):
         return not call.items and len(call.states) <= 1 and all(map(state, call.states))
 
 
-def _names(text: str) -> list[str]:
-    """``"module: A B"`` lines as ``["module.A", "module.B"]``."""
+def _names(text: str) -> frozenset[str]:
+    """``"module: A B"`` lines as ``{"module.A", "module.B"}``."""
     lines = (line.partition(": ") for line in text.strip().splitlines())
-    return [f"{module.strip()}.{name}" for module, _, names in lines for name in names.split()]
+    return frozenset(f"{module.strip()}.{name}" for module, _, names in lines for name in names.split())
 
 
 _OBJECTS = _names("""
@@ -134,8 +134,7 @@ _OBJECTS = _names("""
     stable_baselines3.common.vec_env.vec_normalize: VecNormalize
     stable_baselines3.her.her_replay_buffer: HerReplayBuffer
 """)
-VALUES = frozenset(
-    _names("""
+VALUES = _names("""
     builtins: float int bool str bytes list dict tuple set object
     numpy: dtype float16 float32 float64 int8 int16 int32 int64 uint8 uint16 uint32 uint64 bool bool_
     torch: float16 float32 float64 bfloat16 int8 int16 int32 int64 uint8 bool
@@ -161,20 +160,17 @@ VALUES = frozenset(
     sb3_contrib.crossq.policies: CrossQPolicy MultiInputPolicy
     sb3_contrib.qrdqn.policies: QRDQNPolicy CnnPolicy MultiInputPolicy
     sb3_contrib.tqc.policies: TQCPolicy CnnPolicy MultiInputPolicy
-    """)
-)
+""")
 """Classes that may stand in a model as a value, to be called by SB3: none does more than build a part of a model."""
 
-ARGUMENTS = frozenset(
-    _names("""
+ARGUMENTS = _names("""
     numpy: ndarray
     numpy.random: _pcg64.PCG64 _pcg64.PCG64DXSM _mt19937.MT19937 _philox.Philox _sfc64.SFC64
     numpy.random: _pickle.__bit_generator_ctor bit_generator.SeedSequence
     torch: FloatStorage DoubleStorage HalfStorage BFloat16Storage LongStorage IntStorage ShortStorage CharStorage
     torch: ByteStorage BoolStorage
     torch.storage: UntypedStorage
-    """)
-)
+""")
 """Globals that may stand only among the arguments of a call, where the row of that call asks for them."""
 
 
@@ -255,10 +251,12 @@ STORED = _any(
 
 METACLASSES = frozenset({"builtins.type", "abc.ABCMeta"})
 CODE: Mapping[str, Row] = {
-    **dict.fromkeys(("cloudpickle._make_function", "cloudpickle._make_skel_func"), Row(_first(is_code), _value)),
+    **dict.fromkeys(
+        ("cloudpickle._make_function", "cloudpickle._make_skel_func"), Row(_first(carried.is_code), _value)
+    ),
     "cloudpickle._make_skeleton_class": Row(_first(_named(*METACLASSES)), _value),
-    "cloudpickle._function_setstate": Row(_first(is_carried_function)),
-    "cloudpickle._class_setstate": Row(_first(is_carried_class)),
+    "cloudpickle._function_setstate": Row(_first(carried.is_function)),
+    "cloudpickle._class_setstate": Row(_first(carried.is_class)),
     **dict.fromkeys(
         _names("""
         cloudpickle: _make_cell _make_empty_cell _make_typevar subimport _builtin_type

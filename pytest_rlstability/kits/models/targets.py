@@ -18,6 +18,7 @@ from pytest_rlstability.steps import Step, run_step
 Changes = Mapping[str, str | None]
 """Of environment variables; None removes one."""
 
+_VERSION = re.compile(r"3(\.\d+){1,2}")
 _PROBE = "import sys; result = sys.version_info[:3]"
 _THREADS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "NUMEXPR_NUM_THREADS")
 _NO_GPU: Changes = {"CUDA_VISIBLE_DEVICES": "", "HIP_VISIBLE_DEVICES": "", "ROCR_VISIBLE_DEVICES": ""}
@@ -89,17 +90,13 @@ def find_python(wanted: str) -> Target:
         if outcome.ending == "ok":
             major, minor, micro = outcome.result
             version = f"{major}.{minor}.{micro}"
-            if not _is_version(wanted) or version.startswith(wanted):
+            if not _VERSION.fullmatch(wanted) or version.startswith(wanted):
                 return Target(f"Python {version}", False, _NOT_OURS, python=candidate, minor=(major, minor))
     raise LookupError(f"no Python answers to {wanted!r} (tried: {', '.join(tried) or 'nothing found'})")
 
 
-def _is_version(wanted: str) -> bool:
-    return re.fullmatch(r"3(\.\d+){1,2}", wanted) is not None
-
-
 def _candidates(wanted: str) -> Iterator[str]:
-    if not _is_version(wanted):
+    if not _VERSION.fullmatch(wanted):
         yield shutil.which(wanted) or wanted
         return
     if sys.version.startswith((wanted + ".", wanted + " ")):

@@ -35,7 +35,6 @@ _BUFFER = 1000
 _VOLATILE = {"start_time", "verbose", "n_envs", "buffer_size", "device", "tensorboard_log", "_num_timesteps_at_start"}
 _SUBSTITUTED = re.compile(r"Could not deserialize object (\S+?)\.? Consider")
 
-Arrays = dict[str, Any]
 Facts = dict[str, Any]
 
 
@@ -83,7 +82,7 @@ def load(path: str, kind: str, algorithm: str) -> Any:
     return torch.load(path, map_location="cpu", weights_only=kind != "module")
 
 
-def snapshot(model: Any, observations: Any, normalisation: Any = None) -> tuple[Arrays, Facts]:
+def snapshot(model: Any, observations: Any, normalisation: Any = None) -> tuple[dict[str, Any], Facts]:
     """Everything about *model* that must survive the trip, with the statistics of the VecNormalize it was trained on.
 
     ``predict/...`` is computed, the rest is as stored.
@@ -118,10 +117,7 @@ def check_elsewhere(*, path: str, kind: str, **others: Any) -> dict[str, Any] | 
 def check(
     *, path: str, kind: str, algorithm: str, observations: str, arrays: str, statistics: str, draw: int
 ) -> dict[str, Any]:
-    """In the fresh interpreter: load, predict, call the schedules, learn; the arrays go to the file *arrays*.
-
-    With *draw*, that many observations are drawn from the model's space and written to the file *observations*.
-    """
+    """In the fresh interpreter: load, draw as many observations as *draw* says, predict, call the schedules, learn."""
     import numpy
 
     with warnings.catch_warnings(record=True) as caught:
@@ -177,11 +173,7 @@ def _algorithm(name: str) -> Any:
 
 
 def _lighter(path: str, algorithm: str) -> dict[str, Any]:
-    """What to change at load, so that an off-policy model asks for no more than it needs to be itself.
-
-    A replay buffer's room is allocated at load: a million frames of it would prove nothing more. A HER buffer wants
-    the goals of the real environment: a plain one takes its place.
-    """
+    """A small replay buffer for an off-policy model, and a plain one for a HER buffer, which needs the real goals."""
     if "OffPolicyAlgorithm" not in {base.__name__ for base in _algorithm(algorithm).__mro__}:
         return {}
     with zipfile.ZipFile(path) as archive:
@@ -361,13 +353,10 @@ _STAND_INS = {
 
 
 def load_values(path: str) -> dict[str, Any]:
-    """Load every pickled value in the SB3 zip *path*, and call its schedules: only a call shows that one works.
-
-    Gives ``{"values": {attribute: [...]}, "errors": {attribute: text}, "skipped": {attribute: missing module}}``.
-    """
+    """Load every pickled value in the SB3 zip *path*, and call its schedules: only a call shows that one works."""
     with zipfile.ZipFile(path) as archive:
         data = json.loads(archive.read("data"))
-    found: dict[str, Any] = {"values": {}, "errors": {}, "skipped": {}}
+    found: dict[str, dict[str, Any]] = {"values": {}, "errors": {}, "skipped": {}}  # each by attribute
     for attribute, entry in data.items():
         if not isinstance(entry, dict) or ":serialized:" not in entry:
             continue
