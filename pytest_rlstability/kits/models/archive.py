@@ -111,9 +111,8 @@ def read_entry(archive: zipfile.ZipFile, name: str, limit: int = ENTRY_LIMIT, bu
     """The bytes of entry *name*; more than *limit* is refused before a byte of it is read."""
     info = archive.getinfo(name)
     if info.file_size > limit:
-        raise RefusedError(
-            f"entry {name!r} is {format_size(info.file_size)}; more than {format_size(limit)} is not read"
-        )
+        size, most = format_size(info.file_size), format_size(limit)
+        raise RefusedError(f"entry {name!r} is {size}; more than {most} is not read")
     (budget or Budget()).take_unpacked(info.file_size)
     # zipfile stops at the declared size, so a directory that lies about it cannot make this grow.
     return archive.read(info)

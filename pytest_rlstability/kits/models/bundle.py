@@ -58,8 +58,7 @@ def pack(
 ) -> dict[str, Any]:
     """Write the bundle *out* for the saved *model* and give its description.
 
-    Observations are drawn from an SB3 model's own space unless given (``.npy`` or ``.npz``); ``expected`` is what a
-    fresh process on this machine predicts from them, after it has also learned a rollout. What is loaded and packed
+    Observations are drawn from an SB3 model's own space unless given (``.npy`` or ``.npz``). What is loaded and packed
     is the model written again, without the code that ``load()`` makes again itself.
     """
     with tempfile.TemporaryDirectory(prefix="rlstability-pack-") as temporary:
@@ -201,12 +200,7 @@ def _load_locked(saved: Saved, scratch: Path, trust: Trust) -> Outcome:
     locked = replace(
         step,
         call=f"{lock.__file__}:check",
-        arguments={
-            "write": [str(scratch)],
-            "read": [str(scratch.parent)],
-            "seconds": step.timeout,
-            "arguments": dict(step.arguments),
-        },
+        arguments={"scratch": str(scratch), "seconds": step.timeout, "arguments": dict(step.arguments)},
         environment={**lock.environment(scratch), **step.environment},
         directory=str(scratch),
         search_path=tuple(one for one in step.search_path if needs_own or one != os.getcwd()),

@@ -67,11 +67,7 @@ _INSTRUCTIONS: Mapping[Version, _Instructions] = {
 
 
 def writers(argument_count: int, code: bytes | None) -> tuple[Version, ...]:
-    """The Pythons with a known instruction set that could have written this code object, oldest first.
-
-    Empty when none of them could: an older Python, a newer one, or bytes that no compiler made. Short functions can
-    be the same bytes in two versions, and then both are named.
-    """
+    """The Pythons with a known instruction set that could have written this code object, oldest first."""
     return tuple(
         version
         for version, instructions in _INSTRUCTIONS.items()

@@ -141,9 +141,7 @@ class _Reader:
             try:
                 reading = next(readings, None)
             except RefusedError as error:
-                raise RefusedError(
-                    f"{where} is neither a zip nor a pickle that can be read ({error})", error.word
-                ) from error
+                raise error.within(f"{where} is neither a zip nor a pickle that can be read: ") from error
             if reading is None:
                 return
             yield Part(where, reading, code=judge(reading, where, self.trust, self.budget))

@@ -6,7 +6,7 @@ import ast
 import contextlib
 import importlib.util
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
 from io import BytesIO
@@ -91,17 +91,17 @@ class _Judge:
         in_code = {id(node) for call in self._carried for node in walk(call, self.states)}
         asked_for = {id(call.arguments) for call in self.reading.calls}
         asked_for |= {id(external.reference) for external in self.reading.externals}
-        holders: list[list[Any]] = [
-            [one for one in _names(group.items) if id(group) not in asked_for or str(one) not in ARGUMENTS]
-            for group in self.reading.groups
-            if id(group) not in in_code
-        ]
+        holders: list[list[Any]] = []
+        for group in self.reading.groups:
+            if id(group) not in in_code:
+                names = [one for one in group.items if isinstance(one, Name)]
+                holders.append([one for one in names if id(group) not in asked_for or str(one) not in ARGUMENTS])
         holders += [[*call.states, *call.items] for call in self.reading.calls if id(call) not in in_code]
         # What is only named, and then dropped, is imported all the same.
         placed = in_code | {id(call.function) for call in self.reading.calls}
         dropped = [name for name in self.reading.names if id(name) not in placed and str(name) not in _PLACED]
         for holder in [*holders, [self.reading.value], dropped]:
-            yield from (name for name in _names(holder) if not self._is_part_of_code(name))
+            yield from (name for name in holder if isinstance(name, Name) and not self._is_part_of_code(name))
 
     def _is_part_of_code(self, name: Name) -> bool:
         """Whether *name* is of the kind that annotations and classes are made with, in a pickle that carries code."""
@@ -168,10 +168,6 @@ def _hint(name: Name) -> str:
     return "" if module in sys.stdlib_module_names | _LIBRARIES else f"; if it is yours, add --trust {module}"
 
 
-def _names(nodes: Iterable[Any]) -> Iterator[Name]:
-    return (node for node in nodes if isinstance(node, Name))
-
-
 def _key(name: Name) -> str:
     """The row's name: what one library calls by several names stands in the table once."""
     if carried.is_of_cloudpickle(name):
@@ -187,10 +183,7 @@ def _maker(callee: Any) -> str:
 
 @cache
 def _defined_in(module: str) -> frozenset[str] | None:
-    """The functions and classes that the source of *module* defines; None when it has no source here.
-
-    Nothing is imported: of ``package.module`` only the place of ``package`` is asked for.
-    """
+    """The functions and classes that the source of *module* defines, which is not imported; None without a source."""
     top, *rest = module.split(".")
     with contextlib.suppress(ImportError, OSError, SyntaxError, ValueError, RecursionError):
         spec = importlib.util.find_spec(top) if top != "__main__" else None

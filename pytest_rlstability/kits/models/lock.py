@@ -77,9 +77,10 @@ def environment(directory: Path) -> dict[str, str | None]:
     return {**{name: None for name in os.environ if name not in _KEPT}, **scratch}
 
 
-def check(*, write: list[str], read: list[str], seconds: float, arguments: Mapping[str, Any]) -> Any:
+def check(*, scratch: str, seconds: float, arguments: Mapping[str, Any]) -> Any:
     """In the fresh interpreter: lock this process in, then do what `worker.check` does."""
-    lock_in([*write, sys.argv[1]], [*read, *sys.path, sys.prefix, sys.base_prefix, str(Path(__file__).parent)], seconds)
+    read = [os.path.dirname(scratch), *sys.path, sys.prefix, sys.base_prefix, os.path.dirname(__file__)]
+    lock_in([scratch, sys.argv[1]], read, seconds)
     # By its place: of the same name there may be another version among the libraries.
     return runpy.run_path(str(Path(__file__).with_name("worker.py")))["check"](**arguments)
 

@@ -1,7 +1,6 @@
 """What a pickle would build, read opcode by opcode; nothing is imported and nothing is called.
 
-The unpickler's stack machine is followed with stand-ins: a global is a `Name`, a call is a `Call`. The result is a
-tree that shows every function and class the pickle refers to, every call it would make, and the code it carries.
+The unpickler's stack machine is followed with stand-ins: a global is a `Name`, a call is a `Call`.
 """
 
 from __future__ import annotations
@@ -116,9 +115,8 @@ def items(group: Any) -> list[Any]:
 
 def pairs(group: Any) -> list[tuple[Any, Any]]:
     """Keys and values of a dict stand-in, or nothing."""
-    if not isinstance(group, Group) or group.kind != "dict":
-        return []
-    return list(zip(group.items[::2], group.items[1::2], strict=False))
+    taken = group.items if isinstance(group, Group) and group.kind == "dict" else []
+    return list(zip(taken[::2], taken[1::2], strict=False))
 
 
 def maker(node: Any) -> Name | None:

@@ -59,7 +59,6 @@ class Trip:
 class RoundTrip:
     """The result of a round trip: ``audit`` of the file, and one `Trip` per target."""
 
-    kind: str
     audit: Audit
     trips: tuple[Trip, ...]
     portable: bool = True
@@ -134,18 +133,14 @@ def round_trip(
     targets: Sequence[Target] | None = None,
     on_end: Callable[[Outcome], None] | None = None,
 ) -> RoundTrip:
-    """Save *model* into *directory*, audit the file, load it on every target, and compare.
-
-    *targets* default to this Python and its variations; other *pythons* are added. When the file is to be portable
-    and holds code, only these are tried: the others share this Python's bytecode and cannot tell.
-    """
+    """Save *model* into *directory*, audit the file, load it on every target, and compare."""
     saved = _save(model, observations, directory)
     minors = [sys.version_info[:2], *(python.minor for python in pythons if python.minor)]
     audited = audit(saved.path, minors, EVERYTHING)
-    here: Sequence[Target] = ()
+    here: Sequence[Target] = ()  # the targets on this Python share its bytecode, so they cannot tell what code does
     if not (portable and audited.code_entries):
         here = variations(*_machine()) if targets is None else targets
-    return RoundTrip(saved.kind, audited, tuple(_travel([*here, *pythons], saved, on_end)), portable)
+    return RoundTrip(audited, tuple(_travel([*here, *pythons], saved, on_end)), portable)
 
 
 def _travel(targets: Sequence[Target], saved: Saved, on_end: Callable[[Outcome], None] | None) -> Iterator[Trip]:

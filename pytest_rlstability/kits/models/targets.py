@@ -30,17 +30,14 @@ _OTHER_LOCALE: Changes = {"LC_ALL": "C", "LANG": "C", "PYTHONUTF8": "0", "PYTHON
 
 @dataclass(frozen=True)
 class Target:
-    """One set of conditions. *exact*: predictions must be the same bit for bit, else within the tolerance.
-
-    *minor* is the version of another Python than this one.
-    """
+    """One set of conditions. *exact*: predictions must be the same bit for bit, else within the tolerance."""
 
     name: str
     exact: bool = True
     environment: Changes = field(default_factory=dict)
     elsewhere: bool = False
     python: str = sys.executable
-    minor: tuple[int, int] | None = None
+    minor: tuple[int, int] | None = None  # the version, if it is another Python than this one
 
 
 def variations(threads: int, has_gpu: bool) -> list[Target]:
@@ -53,11 +50,11 @@ def variations(threads: int, has_gpu: bool) -> list[Target]:
         "no AVX": without_avx(),
         "one thread": dict.fromkeys(_THREADS, "1"),
     }
-    other_seed = {**same, "PYTHONHASHSEED": "4242" if seed != "4242" else "0"}
+    other = "4242" if seed != "4242" else "0"
     return [
         Target("this Python", not has_gpu, same),
         *(Target(name, False, {**same, **change}) for name, change in tolerant.items()),
-        Target("other hash seed", not has_gpu, other_seed),
+        Target("other hash seed", not has_gpu, {**same, "PYTHONHASHSEED": other}),
         Target("other directory, home and locale", not has_gpu, {**same, **_OTHER_LOCALE}, elsewhere=True),
     ]
 
@@ -79,11 +76,7 @@ def without_avx() -> Changes:
 
 
 def find_python(wanted: str) -> Target:
-    """The Python that *wanted* names: a path to an executable, or a version such as ``3.12``.
-
-    A version is looked for on ``PATH`` and among pyenv's and uv's Pythons. LookupError when nothing answers. It has
-    other libraries too, so its predictions are the same within the tolerance.
-    """
+    """The Python that *wanted* names, a path or a version on ``PATH``, of pyenv or of uv; LookupError without one."""
     tried = list(_candidates(wanted))
     for candidate in tried:
         outcome = run_step(Step(candidate, code=_PROBE, python=candidate, timeout=30.0))

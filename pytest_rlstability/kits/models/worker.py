@@ -83,10 +83,7 @@ def load(path: str, kind: str, algorithm: str) -> Any:
 
 
 def snapshot(model: Any, observations: Any, normalisation: Any = None) -> tuple[dict[str, Any], Facts]:
-    """Everything about *model* that must survive the trip, with the statistics of the VecNormalize it was trained on.
-
-    ``predict/...`` is computed, the rest is as stored.
-    """
+    """Everything that must survive the trip: what *model* and its VecNormalize hold, and ``predict/...``."""
     kind = kind_of(model)
     facts: Facts = {"class": type(model).__name__}
     if kind == "sb3":

@@ -130,11 +130,11 @@ CLEAN = Audit("model.zip", "SB3 model", ("3.11",), {}, ())
 def test_stall_and_crash_verdicts_name_the_target() -> None:
     hang = Outcome("x", "hang", stdout="loading the file\n", stack="File train.py, line 3 in on_load", seconds=180)
     crash = Outcome("y", "crash", signal="SIGSEGV", exit_code=-11, stdout="learning one rollout\n")
-    stalled = RoundTrip("sb3", CLEAN, (Trip(Target("one thread"), hang),)).verdict()
+    stalled = RoundTrip(CLEAN, (Trip(Target("one thread"), hang),)).verdict()
     assert stalled is not None
     assert stalled.title == "STALL: saved model on one thread: still running after 180 s"
     assert "on_load" in stalled.text()
-    both = RoundTrip("sb3", CLEAN, (Trip(Target("one thread"), hang), Trip(Target("no AVX"), crash))).verdict()
+    both = RoundTrip(CLEAN, (Trip(Target("one thread"), hang), Trip(Target("no AVX"), crash))).verdict()
     assert both is not None
     assert both.title == "CRASH: saved model on no AVX: SIGSEGV"
     assert both.facts["stage"] == "learning one rollout"
@@ -143,8 +143,8 @@ def test_stall_and_crash_verdicts_name_the_target() -> None:
 def test_code_fails_only_a_portable_model() -> None:
     finding = Finding("clip_range", "lambda", "3.11", {"3.11": "fine"}, replacement="0.2", holds_code=True)
     carrying = Audit("model.zip", "SB3 model", ("3.11",), {}, (finding,))
-    assert RoundTrip("sb3", carrying, (), portable=False).passed
-    portable = RoundTrip("sb3", carrying, (), portable=True)
+    assert RoundTrip(carrying, (), portable=False).passed
+    portable = RoundTrip(carrying, (), portable=True)
     assert not portable.passed
     assert portable.verdict() is None
     assert 'clip_range (lambda); avoid it with load(..., custom_objects={"clip_range": 0.2})' in portable.text()
