@@ -254,3 +254,76 @@ def test_a_thread_that_ends_after_the_test():
             time.sleep(0.5)
 
     threading.Thread(target=poll).start()
+
+
+def test_sleeping_longer_than_the_limit():
+    time.sleep(LONG)
+
+
+def test_sleeping_again_and_again():
+    for _ in range(4):
+        time.sleep(LONG / 2)
+
+
+def test_a_lock_with_a_timeout():
+    threading.Event().wait(LONG)
+
+
+def test_a_child_that_sleeps():
+    subprocess.run(["sleep", str(LONG)], check=True)
+
+
+def test_a_pipe_of_a_child_that_sleeps():
+    subprocess.run([sys.executable, "-c", f"import time; time.sleep({LONG})"], stdout=subprocess.PIPE, check=True)
+
+
+def test_a_socket_with_a_timeout():
+    server = socket.create_server(("127.0.0.1", 0))
+    with socket.create_connection(server.getsockname(), timeout=LONG) as client, pytest.raises(TimeoutError):
+        client.recv(1)
+
+
+def test_a_thread_that_polls_slowly():
+    def poll():
+        for _ in range(3):
+            time.sleep(2.5)
+
+    thread = threading.Thread(target=poll)
+    thread.start()
+    thread.join()
+
+
+@pytest.mark.parametrize("name", ["SIGTERM", "SIGHUP", "SIGUSR1", "SIGRTMIN"])
+def test_a_signal_that_another_process_sends(name):
+    number, done = getattr(signal, name), threading.Event()
+    signal.signal(number, lambda *_: done.set())
+    sender = f"sleep 3.8; kill -{int(number)} {os.getpid()}"
+    subprocess.Popen(["setsid", "sh", "-c", sender], start_new_session=True)
+    done.wait()
+
+
+def test_a_lock_cycle_that_an_alarm_breaks(rl_locks):
+    """The handler raises, as a time limit of the user's own does."""
+
+    class TooLong(Exception):
+        pass
+
+    def give_up(*_):
+        raise TooLong
+
+    one, other = threading.Lock(), threading.Lock()
+    barrier = threading.Barrier(2)
+
+    def take_both(first, second):
+        with first:
+            barrier.wait()
+            with second:
+                pass
+
+    thread = threading.Thread(target=take_both, args=(one, other), daemon=True)
+    thread.start()
+    signal.signal(signal.SIGALRM, give_up)
+    signal.setitimer(signal.ITIMER_REAL, 3.8)
+    with pytest.raises(TooLong):
+        take_both(other, one)
+    thread.join()

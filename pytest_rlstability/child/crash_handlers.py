@@ -16,6 +16,7 @@ from typing import Any
 
 from pytest_rlstability.osinfo.descriptors import replace_descriptor
 from pytest_rlstability.osinfo.fatal_signals import (
+    POSITION_SIGNAL,
     STACKS_SIGNAL,
     FatalHandlers,
     default_fatal_signals,
@@ -85,6 +86,8 @@ def _write_stacks_to(descriptor: int) -> None:
     faulthandler.enable(file=descriptor, all_threads=True)
     if STACKS_SIGNAL is not None:
         faulthandler.register(STACKS_SIGNAL, file=descriptor, all_threads=True)
+    if POSITION_SIGNAL is not None:
+        faulthandler.register(POSITION_SIGNAL, file=descriptor, all_threads=False)
 
 
 def follow_forks(directory: Path, cut_off: Callable[[], bool]) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import os
+import platform
 import signal
 import sys
 import time
@@ -17,6 +18,8 @@ FATAL_SIGNALS = tuple(
 # A real-time signal, because the ordinary user signals belong to the code under test.
 STACKS_SIGNAL: int | None = signal.SIGRTMIN + 7 if hasattr(signal, "SIGRTMIN") else None
 """Sent to make a live process write its Python stacks; needs no GIL."""
+POSITION_SIGNAL: int | None = None if STACKS_SIGNAL is None else STACKS_SIGNAL + 1
+"""Sent to one thread to make it write its own stack. It reads no other thread's, so the thread may go on."""
 
 _WINDOWS_CRASHES = {
     0xC0000005: "ACCESS_VIOLATION", 0xC00000FD: "STACK_OVERFLOW", 0xC000001D: "ILLEGAL_INSTRUCTION",
@@ -24,6 +27,7 @@ _WINDOWS_CRASHES = {
 }  # fmt: skip
 
 _libc = ctypes.CDLL(None) if sys.platform == "linux" else None
+_SYS_TGKILL = {"x86_64": 234, "aarch64": 131}.get(platform.machine())
 
 
 _SIGACTION = 256
@@ -64,6 +68,11 @@ def ask_for_stacks(pid: int, path: Path, number: int | None = STACKS_SIGNAL, *, 
             if text and text == before:
                 break
     return text
+
+
+def signal_thread(pid: int, thread: int, number: int) -> bool:
+    """Send a signal to one thread of another process; False where that cannot be done."""
+    return _libc is not None and _SYS_TGKILL is not None and _libc.syscall(_SYS_TGKILL, pid, thread, number) == 0
 
 
 def hold_on_fatal_signals() -> None:

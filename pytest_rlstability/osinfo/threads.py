@@ -5,12 +5,14 @@ from __future__ import annotations
 import os
 import platform
 import signal
+import struct
 import sys
+import time
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from pytest_rlstability.osinfo import linux, portable
-from pytest_rlstability.osinfo.fatal_signals import FATAL_SIGNALS
+from pytest_rlstability.osinfo.fatal_signals import FATAL_SIGNALS, POSITION_SIGNAL, STACKS_SIGNAL
 from pytest_rlstability.osinfo.proc_records import MappedRegion
 from pytest_rlstability.osinfo.processes import ENDED, members_of
 
@@ -30,7 +32,8 @@ _NUMBERS = {
         449: "futex_waitv", 56: "openat",
     },
 }  # fmt: skip
-_USERS_SIGNALS = [getattr(signal, name) for name in ("SIGUSR1", "SIGUSR2", "SIGIO") if hasattr(signal, name)]
+_NOT_USERS = {32, 33, signal.SIGINT, *FATAL_SIGNALS, *filter(None, (STACKS_SIGNAL, POSITION_SIGNAL))}
+"""Signals that Python, libc (the two below the real-time ones) or this package catch in every test."""
 _SYSCALLS = _NUMBERS.get(platform.machine(), {})
 _ON_A_DESCRIPTOR = (
     "read", "write", "readv", "writev", "ioctl", "recvfrom", "recvmsg", "sendto", "sendmsg", "accept", "accept4",
@@ -40,7 +43,10 @@ _ENDLESS = ("wait4", "waitid", "pause", "rt_sigsuspend", "open", "openat")
 _TIMEOUT_AT = {"select": 4, "pselect6": 4, "ppoll": 2, "rt_sigtimedwait": 2, "epoll_pwait2": 3}
 """Which argument points to the timeout; 0 means none."""
 _FUTEX_WAITS = (0, 6, 9, 13)
+_FUTEX_LOCK_PI = 6
 _FUTEX_PRIVATE = 128
+_FUTEX_CLOCK_REALTIME = 256
+_TIMESPEC = struct.Struct("qq")
 STOPPED = ("T", "t")
 """States of a thread that a signal or a debugger has stopped."""
 
@@ -60,6 +66,8 @@ class ThreadState:
     endless: bool = False
     futex: int | None = None
     """The address of the lock that it waits for, if other processes could share that lock."""
+    until: float | None = None
+    """When the wait ends by itself, by ``time.monotonic``; None: never, or unknown."""
     schedule: bytes = b""
     """How long and how often it has run, as the kernel counts it. It does not change while the thread sleeps."""
 
@@ -126,20 +134,49 @@ def _look_at_thread(pid: int, thread: int, before: ThreadState | None) -> Thread
     return ThreadState(pid, thread, stat.name, stat.state, stat.ticks, status.switches, *wait, schedule)
 
 
-def _wait_of(pid: int, thread: int) -> tuple[str, int | None, bool, int | None]:
-    """The system call, its descriptor, whether it waits without a timeout, and the address of a shared lock."""
+def _wait_of(pid: int, thread: int) -> tuple[str, int | None, bool, int | None, float | None]:
+    """The system call, its descriptor, whether it waits without a timeout, the address of a shared lock, and when the
+    wait ends."""
     words = linux.system_call(pid, thread)
     if words is None:
-        return "?", None, False, None
+        return "?", None, False, None, None
     if not words:
-        return "", None, False, None
+        return "", None, False, None, None
     number, *arguments = words
     call = _SYSCALLS.get(number, f"syscall {number}")
     if call in ("select", "pselect6") and arguments[0] == 0 and arguments[4]:
         call = "nanosleep"  # that is what a select with a timeout and no descriptors does
     descriptor = _signed(arguments[0]) if call in _ON_A_DESCRIPTOR or call.startswith("epoll") else None
     futex = arguments[0] if call == "futex" and not arguments[1] & _FUTEX_PRIVATE else None
-    return call, descriptor, _is_endless(call, arguments), futex
+    endless = _is_endless(call, arguments)
+    return call, descriptor, endless, futex, None if endless else _end_of_wait(pid, number, arguments)
+
+
+def _end_of_wait(pid: int, number: int, arguments: list[int]) -> float | None:
+    """When a wait with a timeout ends, by ``time.monotonic``."""
+    call, now = _SYSCALLS.get(number, ""), time.monotonic()
+    if call in ("poll", "epoll_wait", "epoll_pwait"):
+        return now + _signed(arguments[2 if call == "poll" else 3]) / 1000
+    place = {"nanosleep": 0, "clock_nanosleep": 2, "futex": 3, **_TIMEOUT_AT}.get(call)
+    value = None if place is None else linux.read_memory(pid, arguments[place], _TIMESPEC.size)
+    if value is None:
+        return None
+    seconds, rest = _TIMESPEC.unpack(value)
+    timeout = seconds + rest / (1e6 if call == "select" else 1e9)
+    absolute = _is_absolute(call, arguments)
+    if absolute is None:
+        return now + float(timeout)
+    return float(timeout) if absolute == time.CLOCK_MONOTONIC else now + float(timeout) - time.time()
+
+
+def _is_absolute(call: str, arguments: list[int]) -> int | None:
+    """The clock by which a timeout is a point in time; None if it is a duration."""
+    if call == "clock_nanosleep":
+        return arguments[0] if arguments[1] & 1 else None
+    if call == "futex" and arguments[1] & 0x7F != 0:  # all but FUTEX_WAIT
+        realtime = arguments[1] & _FUTEX_CLOCK_REALTIME or arguments[1] & 0x7F == _FUTEX_LOCK_PI
+        return time.CLOCK_REALTIME if realtime else time.CLOCK_MONOTONIC
+    return None
 
 
 def _is_endless(call: str, arguments: list[int]) -> bool:
@@ -174,8 +211,8 @@ def _has_timer(pid: int, alarm_is_ours: bool) -> bool:
     if timers or timers is None or status is None:
         return bool(timers)
     caught = status.signals(b"SigCgt")
-    alarm = [] if alarm_is_ours else [signal.SIGALRM]
-    return any(_has_signal(caught, number) for number in (*_USERS_SIGNALS, *alarm))
+    aside = {*_NOT_USERS, signal.SIGALRM} if alarm_is_ours else _NOT_USERS
+    return any(_has_signal(caught, number) for number in range(1, 65) if number not in aside)
 
 
 def _has_signal(signals: int, number: int) -> bool:
@@ -211,7 +248,7 @@ def held_signal(pid: int) -> int | None:
         held = [int(number) for number in FATAL_SIGNALS if _has_signal(blocked, number)]
         if not held or len(held) == len(FATAL_SIGNALS):  # a thread that blocks them all blocks every signal
             continue
-        call, _, endless, _ = _wait_of(pid, thread)
+        call, _, endless, *_ = _wait_of(pid, thread)
         unseen = call == "?" or not _SYSCALLS
         if blocked == 1 << (held[0] - 1) if unseen else endless and call in ("pause", "ppoll"):
             return held[0]

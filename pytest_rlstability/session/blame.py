@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import pytest
 
 from pytest_rlstability.model.units import format_duration
-from pytest_rlstability.model.verdict import Verdict
+from pytest_rlstability.model.verdict import Verdict, Word
 
 RunInOrder = Callable[[Sequence[pytest.Item], float], Verdict | None]
 """Runs tests one after another in one fresh process, the exit checks included. Gives the verdict on what went wrong
@@ -54,6 +54,8 @@ class BlameSearch:
         """
         self._deadline, self._tried = self._clock() + self._budget, 0
         if victim is not None:
+            if verdict.word is Word.STALL and not earlier:  # to wait for it once more would show nothing new
+                return Blame("It was the first test in its process.", victim, (victim,))
             try:
                 again = self._try([victim])
             except OutOfTimeError:

@@ -259,7 +259,9 @@ class TestLauncher:
             previous_test=[*earlier][-1].nodeid if earlier else "",
         )
         run = Run(spec, Observed(process.pid))
-        context = WatchContext(plan, run, self._connections.directory, self._connections.pids, self._bus.emit)
+        watched = self._connections
+        sample = self._supervisor.sample
+        context = WatchContext(plan, run, watched.directory, watched.pids, sample, self._bus.emit)
         active = ActiveRun(item, pool, process, run, earlier or {}, thinning=Thinning(self._bus.workers))
         try:
             conditions = item.ihook.pytest_rlstability_kill_conditions(item=item, context=context)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 
@@ -15,7 +15,7 @@ from pytest_rlstability.child.output import read_output
 from pytest_rlstability.model.messages import Sampled
 from pytest_rlstability.model.run import Exit, Killed, Run
 from pytest_rlstability.model.thinning import Thinning
-from pytest_rlstability.osinfo.fatal_signals import STACKS_SIGNAL
+from pytest_rlstability.osinfo.fatal_signals import POSITION_SIGNAL, STACKS_SIGNAL, signal_thread
 from pytest_rlstability.osinfo.linux import kernel_kills
 from pytest_rlstability.osinfo.native_stacks import native_stack
 from pytest_rlstability.session.connections import Connections, TestProcess
@@ -27,6 +27,8 @@ _SHORT_TEST = 0.02
 _QUIET = 0.1
 """Seconds without a further byte after which a dump is complete."""
 _FIRST_BYTE = 2.0
+_SAMPLE_LIMIT = 0.5
+_MOST_SAMPLED = 4
 _END_LIMIT = 10.0
 _PARENT_LOOK = 5.0
 _INTERRUPT_GRACE = 1.0
@@ -181,9 +183,22 @@ class Supervisor:
             ending.native_stack = native_stack(process.pid, self._native)
         self._end_process(active)
 
-    def _read_dump(self, process: TestProcess) -> None:
+    def sample(self, process: TestProcess, threads: Collection[int]) -> str:
+        """The Python stacks of some threads of a test that goes on; a thread that is not Python's has none."""
+        stacks = ""
+        for thread in sorted(threads)[:_MOST_SAMPLED]:
+            if POSITION_SIGNAL is None or process.crash_dump or not signal_thread(process.pid, thread, POSITION_SIGNAL):
+                break
+            self._read_dump(process, _SAMPLE_LIMIT)
+            if b"Fatal Python error" in process.crash_dump:
+                break  # it crashed at this very moment
+            stacks += f"{thread}: {process.crash_dump.decode(errors='replace')}"
+            process.crash_dump.clear()
+        return stacks
+
+    def _read_dump(self, process: TestProcess, wait: float = _FIRST_BYTE) -> None:
         """Read until the process writes no more."""
-        wait, size = _FIRST_BYTE, 0
+        size = 0
         while process.exit is None:
             if not self._connections.wait_until(
                 lambda: process.exit is not None or len(process.crash_dump) > size,  # noqa: B023

@@ -18,13 +18,22 @@ _INTERPRETERS_WAIT = re.compile(
     r"\s*(?:_*(?:GI_)*(?:new_)?sem_|__futex|_*PyThread|acquire_timed|lock_PyThread|r?lock_|do_futex|syscall|"
     r"_*(?:GI_+)?(?:clock_)?nanosleep|pysleep|time_sleep|_*(?:clone|start_thread)|thread_(?:run|PyThread))"
 )
-_BACKGROUND_PATIENCE = 3
-"""How many times longer a test may stand still whose main thread waits while a daemon thread is active: that may be a
-metrics thread, or the work that the main thread waits for. Not when only another process can end the wait."""
+_TICKING = 1 / 3
+"""How fast the time of a standstill runs while something only ticks: a loop that sleeps, a thread that polls. That may
+be a metrics thread, or the work that the main thread waits for."""
+_BUSY_WORTH = 20
+"""How much standstill a busy look makes up for: a thread that computes in one look of twenty is at work."""
+SPIN = 5
+"""How many times the limit a test may compute, in processor time, without its threads leaving the lines they are on."""
+_LONG_WAITS = 4
+"""How many long waits with a timeout count as having their end in sight before they count as polling."""
 _STARVED_PATIENCE = 2
 """How many times longer a test with heartbeats may be silent on a machine that does not let it run."""
 RUNNING = ("R", "D")
-"""Running, ready to run, or waiting for the disk: all of these are progress."""
+"""Running, ready to run, or waiting for the disk: none of these stands still."""
+_SLEEPS = ("nanosleep", "clock_nanosleep")
+_TOO_FAR = 24 * 3600.0
+"""Seconds after which the end of a wait is not in sight."""
 
 
 @dataclass(frozen=True)
@@ -36,22 +45,24 @@ class Look:
     beating: bool = False
     tree: TreeState = field(default_factory=TreeState)
     main: int = 0
-    background: frozenset[int] = frozenset()
-    """Threads that nothing waits for: daemons, and while the interpreter exits all but the main one."""
+    now: float = 0.0
     starved: float = 0.0
     outside: bool = False
     """Whether only another process could end what the main thread waits for."""
     busy: bool = False
-    """So much processor time was used that the threads were not read."""
+    """Much processor time was used; the threads may not have been read then."""
+    cpu: float = 0.0
+    """Seconds of processor time since the last look."""
 
 
 class Standstill:
-    """Adds up for how many seconds nothing has moved, by several measures.
+    """Adds up for how long nothing has come of a test, by several measures.
 
-    ``still``: no progress, which is a heartbeat in a test that has them and any activity in another. ``silent``: the
-    same, with the time in which the machine did not let the test run. ``quiet``: no activity at all. ``main_asleep``:
-    the main thread sleeps. ``main_still``: it waits without a timeout. ``background``: it waits without a timeout, and
-    no other thread is active but those that nothing waits for.
+    ``still``: no progress, by the clock. ``idle``: the same, counted slowly, because something ticks now and then.
+    ``frozen``: nothing has even ticked, and no wait ends by itself. ``silent``: no heartbeat in a test that has them,
+    with the time in which the machine did not let it run. ``quiet``: no activity at all. ``main_asleep``: the main
+    thread sleeps. ``main_still``: it waits without a timeout. ``spun``: processor time since a thread was last seen on
+    another line (``moved_on``).
 
     >>> state = Standstill(after=3.0)
     >>> for beats in (1, 2, 2, 2):
@@ -64,19 +75,32 @@ class Standstill:
         self._after = after
         self._mark: tuple[object, ...] | None = None
         self._marks: frozenset[tuple[int, int, int, int]] = frozenset()
-        self._patience = _BACKGROUND_PATIENCE
-        self.still = self.silent = self.quiet = self.main_asleep = self.main_still = self.background = 0.0
+        self._long_waits: set[tuple[int, int, float]] = set()
+        self.still = self.idle = self.frozen = self.silent = self.quiet = 0.0
+        self.main_asleep = self.main_still = self.spun = 0.0
 
     @property
     def is_over(self) -> bool:
         """Whether the test has stood still for too long."""
-        if self.still >= self._after or self.silent >= self._after * _STARVED_PATIENCE:
-            return True
-        return self.background >= self._after * self._patience
+        return self.gone >= 1.0 or self.silent >= self._after * _STARVED_PATIENCE
+
+    @property
+    def gone(self) -> float:
+        """How much of the time is gone that the test may take without progress."""
+        return max(self.idle, self.frozen, self.spun / SPIN) / self._after
+
+    @property
+    def spins(self) -> bool:
+        return self.spun >= self._after * SPIN
+
+    def moved_on(self) -> None:
+        """A thread that computes or polls is not where it was: that is progress, if there are no heartbeats."""
+        self.spun = self.idle = self.frozen = self.still = 0.0
 
     def note(self, look: Look) -> None:
         active = {thread for thread in look.tree.threads if self._has_moved(thread)}
-        moved = look.busy or bool(active) or self._threads_changed(look.tree)
+        changed = self._threads_changed(look.tree)
+        moved = look.busy or bool(active) or changed
         self._marks = look.tree.activity
         self.quiet = 0.0 if moved else self.quiet + look.gap
         main = next((thread for thread in look.tree.threads if thread.thread == look.main), None)
@@ -84,27 +108,59 @@ class Standstill:
         self.main_asleep = self.main_asleep + look.gap if asleep else 0.0
         waiting = asleep and main is not None and main.untimed
         self.main_still = self.main_still + look.gap if waiting else 0.0
-        ticking = all(thread.pid == look.main and thread.thread in look.background for thread in active)
-        self.background = self.background + look.gap if waiting and ticking else 0.0
-        self._patience = 1 if look.outside else _BACKGROUND_PATIENCE
-        self._note_progress(look, moved)
-
-    def _note_progress(self, look: Look, moved: bool) -> None:
         marked, self._mark = look.mark != self._mark, look.mark
-        if marked:
-            self.background = 0.0
-        if marked or (moved and not look.beating):
-            self.still = self.silent = 0.0
-            return
-        self.still += look.gap * (1.0 - look.starved)
-        self.silent += look.gap
+        if marked or (changed and not look.beating):
+            self.still = self.idle = self.frozen = self.silent = self.spun = 0.0
+            self._long_waits.clear()
+        elif look.beating:
+            self.still += look.gap
+            self.idle += look.gap * (1.0 - look.starved)
+            self.silent += look.gap
+        elif look.busy:
+            self.frozen = 0.0
+            self.idle = max(0.0, self.idle - look.gap * _BUSY_WORTH)
+            self.still = self.still + look.gap if self.idle else 0.0
+            self.spun += min(look.cpu, look.gap)  # many threads do not make a long call longer
+        else:
+            self.still += look.gap
+            self._stand(look, main, ticking=bool(active), waiting=waiting)
+
+    def _stand(self, look: Look, main: ThreadState | None, *, ticking: bool, waiting: bool) -> None:
+        """Nothing computes: how much of this look counts as standstill?"""
+        if waiting and look.outside:
+            self.frozen = self.main_still
+        elif any(thread.state in RUNNING for thread in look.tree.threads) or self._end_is_in_sight(look, main):
+            self.frozen = 0.0
+        else:
+            timed = main is not None and main.asleep and not main.untimed and main.call != "?"
+            self.idle += look.gap * _TICKING
+            self.frozen = 0.0 if ticking or timed else self.frozen + look.gap
+
+    def _end_is_in_sight(self, look: Look, main: ThreadState | None) -> bool:
+        """Whether the main thread is in one long wait that ends by itself, or waits for a process that is."""
+        if main is None or main.call == "futex" or main.until is not None:
+            return main is not None and self._ends(main, look.now)
+        return any(self._ends(thread, look.now) for thread in look.tree.threads if thread.thread == thread.pid)
+
+    def _ends(self, thread: ThreadState, now: float) -> bool:
+        """Whether the thread's wait is long and ends by itself. A sleep always counts, another wait a few times: a loop
+        may begin it again and again."""
+        wait = (thread.pid, thread.switches, thread.until or 0.0)
+        if thread.until is None or not now <= thread.until < now + _TOO_FAR:
+            return False
+        if wait not in self._long_waits:
+            too_many = thread.call not in _SLEEPS and len(self._long_waits) >= _LONG_WAITS
+            if too_many or thread.until - now < self._after / 2:
+                return False
+            self._long_waits.add(wait)
+        return True
 
     def _has_moved(self, thread: ThreadState) -> bool:
         return thread.state in RUNNING or thread.mark not in self._marks
 
     def _threads_changed(self, tree: TreeState) -> bool:
         before = {(mark[0], mark[1]) for mark in self._marks}
-        return before != {(thread.pid, thread.thread) for thread in tree.threads}
+        return bool(self._marks) and before != {(thread.pid, thread.thread) for thread in tree.threads}
 
 
 def classify(tree: TreeState, *, active: bool, shared: bool = False) -> StallClass:

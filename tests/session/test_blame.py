@@ -122,6 +122,13 @@ def test_nobody_is_named_when_the_time_is_over():
     assert world.now <= 10
 
 
+def test_a_stall_of_the_first_test_is_not_waited_for_again():
+    world = World(lambda names: None)
+    blame = BlameSearch(world.run, 60.0).find({}, TESTS["v"], Verdict(Word.STALL, "blocked"))
+    assert named(blame) == ("v", "v")
+    assert world.runs == []
+
+
 def test_with_nothing_before_it_a_death_that_does_not_come_back_is_a_matter_of_luck():
     blame = World(lambda names: None).find("", "v")
     assert named(blame) == (None, "")

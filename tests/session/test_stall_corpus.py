@@ -142,17 +142,17 @@ BLOCKED = """
     pytestmark = pytest.mark.rl_no_stall(after="4 s")
 
     def test_pipe_from_a_sleeping_child():
-        child = subprocess.Popen(["sleep", "303"], stdout=subprocess.PIPE)
+        child = subprocess.Popen(["sleep", "303000000"], stdout=subprocess.PIPE)
         child.stdout.read(1)
 
     def test_full_pipe():
-        child = subprocess.Popen(["sleep", "304"], stdin=subprocess.PIPE)
+        child = subprocess.Popen(["sleep", "304000000"], stdin=subprocess.PIPE)
         child.stdin.write(bytes(1 << 20))
 
     def test_silent_server():
         code = (
             "import socket, time; server = socket.create_server(('127.0.0.1', 0)); "
-            "print(server.getsockname()[1], flush=True); client = server.accept(); time.sleep(305)"
+            "print(server.getsockname()[1], flush=True); client = server.accept(); time.sleep(305000000)"
         )
         server = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True)
         client = socket.create_connection(("127.0.0.1", int(server.stdout.readline())))
@@ -161,7 +161,7 @@ BLOCKED = """
     def test_socket_pair_with_a_worker():
         import multiprocessing
         mine, its = multiprocessing.Pipe()
-        worker = multiprocessing.get_context("fork").Process(target=time.sleep, args=(306,), daemon=True)
+        worker = multiprocessing.get_context("fork").Process(target=time.sleep, args=(306000000,), daemon=True)
         worker.start()
         its.close()
         mine.recv()
@@ -185,7 +185,7 @@ BLOCKED = """
             while True:
                 time.sleep(0.5)
         threading.Thread(target=tick, daemon=True).start()
-        subprocess.Popen(["sleep", "309"], stdout=subprocess.PIPE).stdout.read(1)
+        subprocess.Popen(["sleep", "309000000"], stdout=subprocess.PIPE).stdout.read(1)
 
     def test_select_beside_a_ticking_loop():
         import select
@@ -207,17 +207,17 @@ BLOCKED = """
         os.kill(os.getpid(), signal.SIGSTOP)
 
     def test_stopped_grandchild():
-        child = subprocess.Popen(["sh", "-c", "sleep 307 & kill -STOP $!; wait"])
+        child = subprocess.Popen(["sh", "-c", "sleep 307000000 & kill -STOP $!; wait"])
         child.wait()
 
     def test_sleeps_too_long():
-        time.sleep(308)
+        time.sleep(308000000)
 
     def test_lock_on_a_file(tmp_path):
         import fcntl
         code = (
             "import fcntl, sys, time; file = open(sys.argv[1], 'w'); fcntl.flock(file, fcntl.LOCK_EX); "
-            "print(flush=True); time.sleep(310)"
+            "print(flush=True); time.sleep(310000000)"
         )
         holder = subprocess.Popen([sys.executable, "-c", code, str(tmp_path / "m.lock")], stdout=subprocess.PIPE)
         holder.stdout.readline()
@@ -230,15 +230,19 @@ BLOCKED = """
 """
 
 BLOCKED_WORDS = {
-    "test_pipe_from_a_sleeping_child": ["in read on pipe:[", "at whose other end is pid ", "(sleep 303), which sleeps"],
-    "test_full_pipe": ["in write on pipe:[", "(sleep 304), which sleeps"],
+    "test_pipe_from_a_sleeping_child": [
+        "in read on pipe:[",
+        "at whose other end is pid ",
+        "(sleep 303000000), which sleeps",
+    ],
+    "test_full_pipe": ["in write on pipe:[", "(sleep 304000000), which sleeps"],
     "test_silent_server": ["(peer 127.0.0.1:", "served by pid ", "which sleeps"],
     "test_socket_pair_with_a_worker": ["in read on socket:[", "(forked from the test), which sleeps", "Worker stacks:"],
     "test_lock_on_a_file": ["waits for a lock on /", "m.lock, held by pid ", "which sleeps"],
     "test_named_pipe_that_nobody_writes_to": ["is blocked opening a FIFO: no process has opened its other end"],
     "test_asyncio_future_never_set": ["waits for input or output on socket:["],
     "test_silent_server_beside_a_ticking_loop": ["MainThread: S, in recvfrom on socket:["],
-    "test_pipe_of_a_sleeping_child_beside_a_ticking_loop": ["in read on pipe:[", "(sleep 309), which sleeps"],
+    "test_pipe_of_a_sleeping_child_beside_a_ticking_loop": ["in read on pipe:[", "(sleep 309000000), which sleeps"],
     "test_pause": ["is in pause", "in test_pause"],
     "test_child_with_a_full_pipe": ["waits for a child process to end", "in test_child_with_a_full_pipe"],
     "test_stops_itself": ["stopped by a signal"],
@@ -324,13 +328,76 @@ def test_a_deadlock_behind_a_ticking_daemon_ends(run_pytest):
     assert failures(outcome, {"test_it": ("deadlock", "call")}) == {}, outcome.text
 
 
+TICKING = """
+    import ctypes, http.server, multiprocessing, queue, socket, subprocess, sys, threading, time
+    import pytest
+
+    pytestmark = pytest.mark.rl_no_stall(after="3 s")
+
+    def test_manager_idles():
+        with multiprocessing.get_context("fork").Manager() as manager:
+            manager.Queue().get()
+
+    def test_http_server_in_another_process_idles():
+        code = (
+            "import http.server; server = http.server.HTTPServer(('127.0.0.1', 0), http.server.BaseHTTPRequestHandler);"
+            "print(server.server_port, flush=True); server.serve_forever(0.2)"
+        )
+        server = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True)
+        client = socket.create_connection(("127.0.0.1", int(server.stdout.readline())))
+        threading.Event().wait()
+
+    def test_loader_polls_for_a_worker():
+        batches = queue.Queue()
+        while True:
+            try:
+                batches.get(timeout=2.0)
+            except queue.Empty:
+                continue
+
+    def test_threads_poll_each_other():
+        flags = [False, False]
+        def wait_for(other):
+            while not flags[other]:
+                time.sleep(0.02)
+        threading.Thread(target=wait_for, args=(1,), daemon=True).start()
+        wait_for(0)
+
+    def test_thread_keeps_the_interpreter():
+        threading.Timer(0.2, ctypes.PyDLL(None).pause).start()
+        time.sleep(0.5)
+
+    def test_computes_on_one_line():
+        while True: pass
+
+    def test_thread_computes_on_one_line():
+        def spin():
+            while True: pass
+        thread = threading.Thread(target=spin, daemon=True)
+        thread.start()
+        thread.join()
+"""
+
+
+@pytest.mark.slow
+def test_what_only_ticks_or_spins_ends(run_pytest):
+    outcome = run_pytest(TICKING, "--rl-native=off", "-n", "7")
+    names = [line.split("(")[0].split()[1] for line in TICKING.splitlines() if line.strip().startswith("def test_")]
+    assert {name: outcome.messages.get(name, "")[:6] for name in names} == dict.fromkeys(names, "STALL:"), outcome.text
+    kinds = {name: outcome.properties[name]["rl_stability.class"] for name in names}
+    assert kinds["test_computes_on_one_line"] == kinds["test_thread_computes_on_one_line"] == "spinning"
+    assert kinds["test_manager_idles"] == "blocked"
+    assert "SLOW test_it.py::test_manager_idles: no progress for" in outcome.text
+    assert "on the same line for" in outcome.messages["test_computes_on_one_line"]
+
+
 SPAWNED_WORKER = """
     import multiprocessing, time
     import pytest
 
     def wait_in_the_worker(started):
         started.set()
-        time.sleep(600)
+        time.sleep(10**6)
 
     @pytest.mark.rl_no_stall(after="3 s")
     def test_it():

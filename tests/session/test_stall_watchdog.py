@@ -42,7 +42,7 @@ def watched(
     process: Any = SimpleNamespace(
         pid=7, counters=counters, lock_waits={}, daemon_threads=set(), inherited_threads=set()
     )
-    watch = StallWatch(30.0, Path(), lambda text: None)
+    watch = StallWatch(30.0, Path(), lambda text: None, lambda process, threads: "")
     while clock[0] < 100.0 + seconds:
         clock[0] = watch.due
         killed = watch.check(process)

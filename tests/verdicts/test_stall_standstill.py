@@ -27,27 +27,110 @@ def test_nothing_moves() -> None:
     state = Standstill(after=3.0)
     for _ in range(7):
         state.note(look(MAIN))
-    assert state.still == state.quiet == state.main_still == 3.0
+    assert state.still == state.quiet == state.main_still == state.frozen == 3.0
     assert state.is_over
+
+
+def after_looks(state: Standstill, looks: int, make) -> float:
+    """How many seconds it takes until *state* is over, at most so many looks."""
+    seconds = 0.0
+    for number in range(looks):
+        one = make(number)
+        state.note(one)
+        seconds += one.gap
+        if state.is_over:
+            return seconds
+    return float("inf")
 
 
 @pytest.mark.parametrize(
     "moving",
     [
-        lambda n: replace(CHILD, switches=n),
-        lambda n: replace(CHILD, ticks=n),
-        lambda n: replace(CHILD, pid=100 + n, thread=100 + n),
-        lambda n: replace(CHILD, state="R"),
-        lambda n: replace(CHILD, state="D"),
+        lambda n: look(MAIN, busy=True, cpu=0.5),
+        lambda n: look(MAIN, CHILD, busy=n % 20 == 0, cpu=0.03),
+        lambda n: look(MAIN, replace(CHILD, pid=100 + n, thread=100 + n)),
+        lambda n: look(MAIN, replace(CHILD, state="R")),
+        lambda n: look(MAIN, replace(CHILD, state="D")),
     ],
-    ids=["switches", "time", "processes come and go", "ready but not run", "waits for the disk"],
+    ids=["computes", "computes now and then", "processes come and go", "ready but not run", "waits for the disk"],
 )
-def test_activity_anywhere_is_progress(moving) -> None:
-    state = Standstill(after=1.0)
-    for number in range(40):
-        state.note(look(MAIN, moving(number)))
+def test_work_anywhere_is_progress(moving) -> None:
+    state = Standstill(after=12.0)
+    for number in range(100):
+        state.note(moving(number))
         assert not state.is_over
-    assert state.still == 0
+
+
+@pytest.mark.parametrize(
+    "moving",
+    [
+        lambda n: look(MAIN, replace(TICKER, switches=n)),
+        lambda n: look(MAIN, replace(CHILD, switches=n)),
+        lambda n: look(MAIN, replace(CHILD, ticks=n // 10)),
+        lambda n: look(replace(MAIN, endless=False, switches=n)),
+        lambda n: look(replace(MAIN, endless=False, switches=n // 10)),
+    ],
+    ids=["a thread ticks", "a child ticks", "a child uses hardly any time", "main polls", "main polls slowly"],
+)
+def test_ticking_is_standstill_for_three_times_the_limit(moving) -> None:
+    assert 2.5 * 6.0 <= after_looks(Standstill(after=6.0), 100, moving) <= 3.2 * 6.0
+
+
+def test_ticking_does_not_help_a_test_that_only_another_process_can_wake() -> None:
+    state = Standstill(after=6.0)
+    assert after_looks(state, 100, lambda n: look(MAIN, replace(TICKER, switches=n), outside=True)) <= 7.0
+
+
+def sleeper(number: int, until: float, thread: ThreadState = MAIN, call: str = "clock_nanosleep") -> ThreadState:
+    return replace(thread, call=call, endless=False, switches=number, until=until)
+
+
+def at(number: int, *threads: ThreadState) -> Look:
+    """The look that comes *number* half seconds after the first."""
+    return look(*threads, now=number / 2)
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda n: at(n, sleeper(0, 45.0)),
+        lambda n: at(n, sleeper(n // 20, n // 20 * 10.0 + 10.0)),
+        lambda n: at(n, sleeper(0, 45.0, call="futex")),
+        lambda n: at(n, replace(MAIN, call="wait4"), sleeper(0, 45.0, CHILD)),
+        lambda n: at(n, CHILD and replace(MAIN, call="read", endless=False), sleeper(0, 45.0, CHILD)),
+    ],
+    ids=[
+        "sleep",
+        "one sleep after the other",
+        "lock with a timeout",
+        "child that sleeps",
+        "pipe of a child that sleeps",
+    ],
+)
+def test_a_long_wait_with_its_end_in_sight_is_not_a_standstill(make) -> None:
+    assert after_looks(Standstill(after=6.0), 90, make) == float("inf")
+
+
+@pytest.mark.parametrize(
+    ("make", "within"),
+    [
+        (lambda n: at(n, sleeper(0, 10**6)), 20.0),
+        (lambda n: at(n, MAIN, sleeper(0, 1000.0, CHILD)), 7.0),
+        (lambda n: at(n, sleeper(n // 10, n // 10 * 5.0 + 5.0, call="futex")), 45.0),
+        (lambda n: at(n, sleeper(0, 10.0)), 10.0 + 3 * 6.0 + 1.0),
+    ],
+    ids=["far away", "a child's sleep opens no lock", "a loop of timed waits", "it is over"],
+)
+def test_an_end_that_helps_nobody_is_a_standstill(make, within) -> None:
+    assert after_looks(Standstill(after=6.0), 200, make) <= within
+
+
+def test_threads_that_stay_on_their_lines_spin() -> None:
+    state = Standstill(after=6.0)
+    assert after_looks(state, 200, lambda n: look(busy=True, cpu=4.0)) == 30.5  # the first look sees the phase begin
+    assert state.spins
+    state.moved_on()
+    assert not state.is_over
 
 
 def test_activity_is_not_progress_for_a_test_with_heartbeats() -> None:
@@ -73,34 +156,6 @@ def test_a_starved_test_gets_more_time_but_not_for_ever() -> None:
     assert not state.is_over
     state.note(look(MAIN, beating=True, starved=0.9))
     assert state.is_over
-
-
-def test_a_ticking_daemon_is_background_for_three_times_the_limit() -> None:
-    state = Standstill(after=2.0)
-    for number in range(12):
-        state.note(look(MAIN, replace(TICKER, switches=number), background=frozenset({11})))
-        assert not state.is_over
-    state.note(look(MAIN, replace(TICKER, switches=99), background=frozenset({11})))
-    assert state.is_over
-
-
-@pytest.mark.parametrize(
-    ("main", "daemons"),
-    [(MAIN, frozenset()), (replace(MAIN, call="clock_nanosleep", endless=False), frozenset({11}))],
-    ids=["not a daemon", "main thread sleeps"],
-)
-def test_other_ticking_threads_are_progress(main: ThreadState, daemons: frozenset[int]) -> None:
-    state = Standstill(after=1.0)
-    for number in range(40):
-        state.note(look(main, replace(TICKER, switches=number), background=daemons))
-        assert not state.is_over
-
-
-def test_a_daemon_of_a_child_process_is_progress() -> None:
-    state = Standstill(after=1.0)
-    for number in range(40):
-        state.note(look(MAIN, replace(CHILD, switches=number), background=frozenset({20})))
-        assert not state.is_over
 
 
 def test_only_locks_and_children_make_a_deadlock() -> None:

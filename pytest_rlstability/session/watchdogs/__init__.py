@@ -46,5 +46,8 @@ class WatchContext:
     """Where the session's processes keep their files."""
     pids: Callable[[], Collection[int]]
     """The pids of all test processes of the session."""
+    sample: Callable[[TestProcess, Collection[int]], str]
+    """The Python stacks of some threads of a live test, by their native numbers. The test goes on, but a signal may
+    have woken it from a wait."""
     emit: Callable[[Event], None]
     """Emits an event: ``emit(Slow(test=run.spec.nodeid, text="no frame for 20 s"))`` prints a line."""

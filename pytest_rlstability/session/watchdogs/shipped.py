@@ -25,6 +25,7 @@ def shipped_kill_conditions(item: pytest.Item, context: WatchContext) -> list[Ki
                 plan.stall_after,
                 context.directory,
                 lambda text: context.emit(Slow(test=item.nodeid, text=text)),
+                context.sample,
                 native=settings_of(item.config).native,
                 alarm_is_ours=uses_alarm(item),
                 strangers=context.pids,

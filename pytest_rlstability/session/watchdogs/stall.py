@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import time
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterable
 from pathlib import Path
 
 from pytest_rlstability.model.lock_waits import find_cycle, is_certain, leads_to, waits_text
@@ -12,7 +13,7 @@ from pytest_rlstability.model.units import format_duration
 from pytest_rlstability.model.verdict import StallClass
 from pytest_rlstability.osinfo.peers import describe_wait, waits_outside
 from pytest_rlstability.osinfo.processes import delay_of, is_helper, members_of, ticks_of
-from pytest_rlstability.osinfo.threads import TreeState, can_be_woken, look_at_tree
+from pytest_rlstability.osinfo.threads import ThreadState, TreeState, can_be_woken, look_at_tree
 from pytest_rlstability.osinfo.worker_stacks import fork_after_threads, worker_stacks
 from pytest_rlstability.session.connections import TestProcess
 from pytest_rlstability.verdicts.stall import RUNNING, Look, Standstill, classify, is_deadlock, thread_lines
@@ -22,6 +23,7 @@ _LONGEST_INTERVAL = 1.5
 _COST_SHARE = 0.0015
 DEADLOCK_AFTER = 2.5
 """Seconds all threads must have been seen in endless waits, without a context switch, to be called a deadlock."""
+_TICKS_A_SECOND = os.sysconf("SC_CLK_TCK") if hasattr(os, "sysconf") else 100
 _BUSY_TICKS = 3
 """Ticks of processor time since the last look that need no closer look to be called progress."""
 
@@ -29,8 +31,8 @@ _BUSY_TICKS = 3
 class StallWatch:
     """Ends a test after *after* seconds without progress, and a certain deadlock sooner.
 
-    Progress is a beat in a test that beats; in one that does not, or outside its body, processor time or a context
-    switch of any thread in its process tree. ``verdicts.stall`` has the rules.
+    Progress is a beat in a test that beats. In one that does not, or outside its body, it is processor time of any
+    thread in its process tree, as long as the threads do not stay on the same lines. ``verdicts.stall`` has the rules.
     """
 
     def __init__(
@@ -38,6 +40,7 @@ class StallWatch:
         after: float,
         directory: Path,
         say_slow: Callable[[str], None],
+        sample: Callable[[TestProcess, Collection[int]], str],
         *,
         native: str = "auto",
         alarm_is_ours: bool = False,
@@ -47,6 +50,7 @@ class StallWatch:
         self._strangers = strangers
         self._directory = directory
         self._say_slow = say_slow
+        self._sample = sample
         self._native = native
         self._alarm_is_ours = alarm_is_ours
         self._warned = False
@@ -54,6 +58,7 @@ class StallWatch:
         self._ticks: dict[int, int] = {}
         self._delays: dict[int, float] = {}
         self._tree: TreeState | None = None
+        self._positions = Positions()
         self._looked = time.monotonic()
         self._interval = max(0.05, min(INTERVAL, after / 4))
         self.due = self._looked + self._interval
@@ -65,6 +70,8 @@ class StallWatch:
         self._looked = now
         look, tree = self._see(process, gap)
         self._state.note(look)
+        if not look.beating and tree is not None and self._moves_on(process, tree):
+            self._state.moved_on()
         killed = None if tree is None else self._judge(process, tree)
         spent = time.thread_time() - spent_before
         if killed is None:
@@ -73,22 +80,35 @@ class StallWatch:
         return killed
 
     def _see(self, process: TestProcess, gap: float) -> tuple[Look, TreeState | None]:
-        counters = process.counters
+        counters, state = process.counters, self._state
         mark = (counters.phase, counters.phase_entered, counters.beats)
         beating = counters.phase == "call" and counters.beating
         members = members_of(process.pid, self._strangers())
         ticks = {pid: ticks_of(pid) for pid in members}
-        busy = sum(ticks.values()) - sum(self._ticks.values()) >= _BUSY_TICKS or not self._ticks
+        used = sum(count - self._ticks.get(pid, count) for pid, count in ticks.items())
+        busy = used >= _BUSY_TICKS or not self._ticks
         self._ticks = ticks
         starved = self._starved(members, gap) if beating else 0.0
-        leaving = counters.phase == "exit"
-        close_look = process.lock_waits or leaving or (beating and self._state.still + gap >= self._after / 2)
-        if busy and not close_look:
-            return Look(gap, mark, beating, busy=True), None
+        cpu = used / _TICKS_A_SECOND
+        half = self._after / 2
+        close_look = process.lock_waits or counters.phase == "exit" or (beating and state.still + gap >= half)
+        if busy and not close_look and state.spun + cpu < half:
+            return Look(gap, mark, beating, busy=True, cpu=cpu), None
         tree = self._tree = look_at_tree(process.pid, members, self._tree)
-        background = {thread.thread for thread in tree.of(process.pid)} if leaving else process.daemon_threads
-        outside = self._state.background >= self._after / 2 and waits_outside(tree, process.pid)
-        return Look(gap, mark, beating, tree, process.pid, frozenset(background), starved, outside), tree
+        outside = state.still >= half and waits_outside(tree, process.pid)
+        return Look(gap, mark, beating, tree, process.pid, time.monotonic(), starved, outside, busy, cpu), tree
+
+    def _moves_on(self, process: TestProcess, tree: TreeState) -> bool:
+        """Whether the threads that compute, or the main thread if it polls, have left the lines on which they were seen
+        last. They are asked as rarely as will do: a signal may wake a thread from a wait."""
+        state, threads = self._state, tree.of(process.pid)
+        if not self._positions.are_due(state.spun + state.idle + state.frozen, self._after / 2):
+            return False
+        working = self._positions.working(threads)
+        if state.spun and not working:
+            return True  # another process computes
+        main = {thread.thread for thread in threads if thread.thread == process.pid and not thread.untimed}
+        return self._positions.changed(self._sample(process, working or main)) if working or main else False
 
     def _starved(self, members: list[int], gap: float) -> float:
         """The share of the time since the last look in which other processes kept the test from running."""
@@ -99,18 +119,28 @@ class StallWatch:
 
     def _judge(self, process: TestProcess, tree: TreeState) -> Killed | None:
         state = self._state
-        if state.is_over and not self._is_waking(process):
-            return self._standstill(process, tree, max(state.silent, state.background))
+        if state.is_over and (state.spins or not self._is_waking(process)):
+            return self._standstill(process, tree, state.still)
         if state.quiet >= DEADLOCK_AFTER and self._certain_deadlock(process, tree) and not self._is_waking(process):
             return self._standstill(process, tree, max(state.still, state.quiet))
-        if state.main_still >= DEADLOCK_AFTER and _locked_out(process):
+        woken = process.counters.expects_alarm(otherwise=False)
+        if state.main_still >= DEADLOCK_AFTER and _locked_out(process) and not woken:
             return self._standstill(process, tree, state.main_still)
-        if state.still >= self._after / 2 and not self._warned:
+        if state.gone >= 0.5 and not self._warned:
             self._warned = True
-            self._say_slow(f"no progress for {format_duration(state.still)}, fails at {format_duration(self._after)}")
-        elif state.still == 0:
+            self._say_slow(f"{self._doing(process, tree)}; fails if that goes on for as long again")
+        elif state.gone < 0.1:
             self._warned = False
         return None
+
+    def _doing(self, process: TestProcess, tree: TreeState) -> str:
+        """What the test does, for a person who watches."""
+        state, line = self._state, self._positions.text
+        if max(state.idle, state.frozen) < self._after / 2:
+            return f"on the same line for {format_duration(state.spun)} of processor time: {line or 'not a Python one'}"
+        main = next((thread for thread in tree.threads if thread.thread == process.pid), None)
+        waits = "" if main is None else f", main thread {describe_wait(main, tree.pids)}"
+        return f"no progress for {format_duration(state.still)}{waits}"
 
     def _is_waking(self, process: TestProcess) -> bool:
         """Whether a thread that has not moved is ready to, and only waits for a processor. That takes a new look."""
@@ -126,18 +156,52 @@ class StallWatch:
 
     def _standstill(self, process: TestProcess, tree: TreeState, still: float) -> Killed:
         state = self._state
-        active = state.quiet < 2 * self._interval and state.background < self._after
+        active = state.spins or state.quiet < 2 * self._interval
         asleep = state.main_asleep if _waits_for_a_peer(tree, process.pid) else state.main_still
-        if asleep + 2 * self._interval >= still:
+        if not state.spins and asleep + 2 * self._interval >= still:
             active = False  # what moves beside it, a server's loop perhaps, is not what the test waits for
         detail = f"no progress for {format_duration(still)}"
-        aside = process.daemon_threads if state.background >= self._after else process.inherited_threads
+        if state.spins:
+            detail = f"on the same line for {format_duration(state.spun)} of processor time"
+        aside = process.inherited_threads if active or state.quiet >= still else process.daemon_threads
         return Killed(
             "stall",
             detail,
             self._after,
             lambda: evidence(process, tree, self._directory, active=active, native=self._native, aside=aside),
         )
+
+
+class Positions:
+    """Where the threads of a test were when they were last asked."""
+
+    def __init__(self) -> None:
+        self._asked_at = 0.0
+        self._ticks: dict[int, int] = {}
+        self._stacks: str | None = None
+
+    def are_due(self, stood: float, every: float) -> bool:
+        """Whether to ask again, after *stood* seconds without progress."""
+        if stood < self._asked_at:
+            self._asked_at = 0.0
+        due = stood - self._asked_at >= every
+        if due:
+            self._asked_at = stood
+        return due
+
+    def working(self, threads: Iterable[ThreadState]) -> set[int]:
+        """The threads that have used processor time since the last call."""
+        before, self._ticks = self._ticks, {thread.thread: thread.ticks for thread in threads}
+        return {thread for thread, ticks in self._ticks.items() if ticks - before.get(thread, 0) >= _BUSY_TICKS}
+
+    def changed(self, stacks: str) -> bool:
+        before, self._stacks = self._stacks, stacks
+        return before is not None and before != stacks
+
+    @property
+    def text(self) -> str:
+        """The newest line of the first thread."""
+        return next((line.strip() for line in (self._stacks or "").splitlines() if line.startswith("  File")), "")
 
 
 def _without(tree: TreeState, threads: Collection[int]) -> TreeState:
