@@ -1,12 +1,17 @@
-"""Open descriptors of this process."""
+"""Open descriptors of this process, and the sockets of multiprocessing that a killed process leaves behind."""
 
 from __future__ import annotations
 
 import os
+import shutil
+from collections.abc import Iterable
+from pathlib import Path
 
 from pytest_rlstability.osinfo import UnavailableError, linux
 
 _OWN = next((path for path in (linux.OWN_DESCRIPTORS, "/dev/fd") if os.path.isdir(path)), "")
+_SOCKET_DIRECTORIES = "pymp-"
+"""What the names of multiprocessing's directories begin with. A process that is killed does not remove its own."""
 
 
 def own_descriptors() -> list[str]:
@@ -20,3 +25,18 @@ def replace_descriptor(place: int, descriptor: int) -> None:
     """Give the open file *descriptor* the number *place*, which others already use."""
     os.dup2(descriptor, place, inheritable=False)
     os.close(descriptor)
+
+
+def socket_directories(pids: Iterable[int]) -> set[Path]:
+    """The directories of multiprocessing in which one of *pids* has a socket."""
+    places = {
+        f"socket:[{inode}]": place
+        for inode, path in linux.unix_sockets(_SOCKET_DIRECTORIES)
+        if (place := Path(path).parent).name.startswith(_SOCKET_DIRECTORIES) and place.is_absolute()
+    }
+    return {places[link] for pid in pids for link in linux.links_of(pid) if link in places} if places else set()
+
+
+def remove_directories(directories: Iterable[Path]) -> None:
+    for directory in directories:
+        shutil.rmtree(directory, ignore_errors=True)

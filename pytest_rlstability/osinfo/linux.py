@@ -217,6 +217,14 @@ def lock_holders(pid: int, descriptor: int) -> list[int]:
     return [int(fields[4]) for fields in lines if fields[1] != "->" and fields[5] == name and fields[4] != "-1"]
 
 
+def unix_sockets(prefix: str) -> Iterator[tuple[int, str]]:
+    """Inode and path of each Unix socket whose path has *prefix* in it."""
+    for line in machine_text("net/unix").splitlines():
+        fields = line.split(maxsplit=7)
+        if prefix in line and len(fields) == 8:
+            yield int(fields[6]), fields[7]
+
+
 # Mappings
 
 

@@ -15,9 +15,11 @@ from pytest_rlstability.child.output import read_output
 from pytest_rlstability.model.messages import Sampled
 from pytest_rlstability.model.run import Exit, Killed, Run
 from pytest_rlstability.model.thinning import Thinning
+from pytest_rlstability.osinfo.descriptors import remove_directories, socket_directories
 from pytest_rlstability.osinfo.fatal_signals import POSITION_SIGNAL, STACKS_SIGNAL, signal_thread
 from pytest_rlstability.osinfo.linux import kernel_kills
 from pytest_rlstability.osinfo.native_stacks import native_stack
+from pytest_rlstability.osinfo.processes import members_of
 from pytest_rlstability.session.connections import Connections, TestProcess
 from pytest_rlstability.session.process_pool import ProcessPool
 from pytest_rlstability.session.watchdogs import KillCondition, Observer
@@ -42,8 +44,8 @@ class ActiveRun:
     pool: ProcessPool
     process: TestProcess
     run: Run
-    earlier: dict[pytest.Item, Sequence[str]] = field(default_factory=dict)
-    """The tests that ran before it in the same process, and what each of them left there."""
+    earlier: list[pytest.Item] = field(default_factory=list)
+    """The tests that ran before it in the same process."""
     kill_conditions: Sequence[KillCondition] = ()
     observers: Sequence[Observer] = ()
     thinning: Thinning = field(default_factory=Thinning)
@@ -89,7 +91,6 @@ class Supervisor:
         if process.exit is not None and (ending.killed is not None or not _process_stays(run)):
             ending.exit = process.exit
             ending.killed_by_kernel = self._killed_by_kernel(process.exit)
-            ending.left_before = [f"{item.nodeid}: {line}" for item, lines in active.earlier.items() for line in lines]
             ending.dump = ending.dump or process.crash_dump.decode(errors="replace")
             if not run.completed_cleanly:
                 ending.stdout, ending.stderr = read_output(process.stdout), read_output(process.stderr)
@@ -209,9 +210,11 @@ class Supervisor:
 
     def _end_process(self, active: ActiveRun) -> None:
         process = active.process
+        left = socket_directories(members_of(process.pid, self._connections.pids()))
         active.pool.end(process)
         if not self._connections.wait_until(lambda: process.exit is not None, _END_LIMIT):
             process.exit = Exit(None)
+        remove_directories(left)
         self._take_in(active)
 
     def _killed_by_kernel(self, exit: Exit) -> bool:

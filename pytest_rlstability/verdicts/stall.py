@@ -127,10 +127,10 @@ class Standstill:
 
     def _stand(self, look: Look, main: ThreadState | None, *, ticking: bool, waiting: bool) -> None:
         """Nothing computes: how much of this look counts as standstill?"""
-        if waiting and look.outside:
-            self.frozen = self.main_still
-        elif any(thread.state in RUNNING for thread in look.tree.threads) or self._end_is_in_sight(look, main):
+        if any(thread.state in RUNNING for thread in look.tree.threads) or self._end_is_in_sight(look, main):
             self.frozen = 0.0
+        elif waiting and look.outside:
+            self.frozen = self.main_still
         else:
             timed = main is not None and main.asleep and not main.untimed and main.call != "?"
             self.idle += look.gap * _TICKING

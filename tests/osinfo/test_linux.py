@@ -116,7 +116,11 @@ def test_locks_epoll_and_sockets(tmp_path: Path) -> None:
         listener.bind(str(tmp_path / "listens here"))
         epoll.register(listener, select.EPOLLIN)
         assert linux.watched_by(os.getpid(), epoll.fileno()) == [listener.fileno()]
-        assert linux.descriptor_target(os.getpid(), listener.fileno()).startswith("socket:[")
+        [(inode, path)] = linux.unix_sockets("listens here")
+        assert (f"socket:[{inode}]", path) == (
+            linux.descriptor_target(os.getpid(), listener.fileno()),
+            str(tmp_path / "listens here"),
+        )
 
 
 def test_machine_files() -> None:
