@@ -32,8 +32,9 @@ _NUMBERS = {
         449: "futex_waitv", 56: "openat",
     },
 }  # fmt: skip
-_NOT_USERS = {32, 33, signal.SIGINT, *FATAL_SIGNALS, *filter(None, (STACKS_SIGNAL, POSITION_SIGNAL))}
-"""Signals that Python, libc (the two below the real-time ones) or this package catch in every test."""
+_WINDOW_CHANGED = 28
+_NOT_USERS = {32, 33, _WINDOW_CHANGED, signal.SIGINT, *FATAL_SIGNALS, STACKS_SIGNAL, POSITION_SIGNAL}
+"""Signals that Python, readline, libc (the two below the real-time ones) or this package catch in every test."""
 _SYSCALLS = _NUMBERS.get(platform.machine(), {})
 _ON_A_DESCRIPTOR = (
     "read", "write", "readv", "writev", "ioctl", "recvfrom", "recvmsg", "sendto", "sendmsg", "accept", "accept4",

@@ -44,8 +44,8 @@ class ActiveRun:
     pool: ProcessPool
     process: TestProcess
     run: Run
-    earlier: list[pytest.Item] = field(default_factory=list)
-    """The tests that ran before it in the same process."""
+    earlier: dict[pytest.Item, Sequence[str]] = field(default_factory=dict)
+    """The tests that ran before it in the same process, and what each of them left there."""
     kill_conditions: Sequence[KillCondition] = ()
     observers: Sequence[Observer] = ()
     thinning: Thinning = field(default_factory=Thinning)
@@ -91,6 +91,7 @@ class Supervisor:
         if process.exit is not None and (ending.killed is not None or not _process_stays(run)):
             ending.exit = process.exit
             ending.killed_by_kernel = self._killed_by_kernel(process.exit)
+            ending.left_before = [f"{item.nodeid}: {line}" for item, lines in active.earlier.items() for line in lines]
             ending.dump = ending.dump or process.crash_dump.decode(errors="replace")
             if not run.completed_cleanly:
                 ending.stdout, ending.stderr = read_output(process.stdout), read_output(process.stderr)
