@@ -81,6 +81,8 @@ class LeakCheck:
         self.verdict: Verdict | None = None
         self.warning = ""
         self._charted: list[Signal] = []
+        self._charted_at_end: dict[str, float] = {}
+        self._sampled_at = 0.0
         self._extra = extra
         self._emit = emit
         self._thinning = Thinning()
@@ -99,6 +101,7 @@ class LeakCheck:
             yield from self._run(self._next_window(self.settings.warmup, self.laps))
         self._begin_measuring()
         yield from self._measure()
+        self._charted_at_end = self._read_charted()
 
     def leaks(self) -> list[Watched]:
         """What leaks, the clearest first."""
@@ -279,7 +282,8 @@ class LeakCheck:
         for watched, value in zip(cheap, self.read(cheap), strict=True):
             watched.series.add(self.measured_seconds / 60 if watched.by_minute else self.measured_laps, value)
         self._sample_expensive()
-        self._emit_sample(started - self._opened_at)
+        self._sampled_at = started - self._opened_at
+        self._emit_sample()
         cost = self._clock() - started
         self._sample_cost = cost if not self._sample_cost else 0.8 * self._sample_cost + 0.2 * cost
 
@@ -302,23 +306,27 @@ class LeakCheck:
         self._expensive_cost = self._clock() - started
         self._expensive_at = self.lap_seconds
 
-    def _emit_sample(self, elapsed: float) -> None:
-        if self._emit is not None and self._thinning.keeps(elapsed):
-            values = {watched.signal.name: watched.series.last for watched in self.watched if len(watched.series)}
-            values.update({signal.name: signal.read() for signal in self._charted})
-            self._emit(self._sample_record(elapsed, values))
+    def _emit_sample(self) -> None:
+        if self._emit is not None and self._thinning.keeps(self._sampled_at):
+            self._emit(self._sample_record(self._read_charted()))
 
-    def _sample_record(self, elapsed: float, values: Mapping[str, float]) -> dict[str, object]:
+    def _read_charted(self) -> dict[str, float]:
+        return {signal.name: signal.read() for signal in self._charted}
+
+    def _sample_record(self, charted: Mapping[str, float]) -> dict[str, object]:
+        """The last sample, with the values of the signals that are only *charted*."""
+        values = {watched.signal.name: watched.series.last for watched in self.watched if len(watched.series)}
         return {
             "lap": self.laps,
             "warmup": self.measured_from,
-            "seconds": round(elapsed, 3),
+            "seconds": round(self._sampled_at, 3),
             "cpu_seconds": round(time.process_time(), 3),
-            "values": values,
+            "values": {**values, **charted},
         }
 
     def _emit_judgements(self) -> None:
-        """Emit each slope that was found and each limit that was promised."""
+        """Emit each slope that was found and each limit that was promised, with the last sample: a quick check may have
+        sent no other since its first."""
         if self._emit is None:
             return
         judged = [
@@ -334,7 +342,7 @@ class LeakCheck:
             for watched in self.watched
             if watched.judgement.per_lap or watched.rule.limit or watched.signal.most is not None
         ]
-        self._emit({**self._sample_record(self.elapsed, {}), "judged": judged})
+        self._emit({**self._sample_record(self._charted_at_end), "judged": judged})
 
     def _rule(self, signal: Signal) -> Rule:
         limit = self.settings.limit_of(signal.unit)

@@ -158,8 +158,8 @@ class SoakCheck(LeakCheck):
         self.memory.add(self.elapsed, resident_memory(os.getpid()))
         super()._sample()
 
-    def _sample_record(self, elapsed: float, values: Mapping[str, float]) -> dict[str, object]:
-        record = super()._sample_record(elapsed, values)
+    def _sample_record(self, charted: Mapping[str, float]) -> dict[str, object]:
+        record = super()._sample_record(charted)
         if len(self.lap_times):
             record["lap_seconds"] = self.lap_times.last
         return {**record, "soak": self.state().to_dict()}

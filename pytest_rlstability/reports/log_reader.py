@@ -198,7 +198,7 @@ class _Reader:
     def _samples(self, test: TestRecord, events: Sequence[Json]) -> None:
         test.attempts = test.attempts or [Attempt()]
         attempt = test.last
-        measured = [event for event in events if event["values"] and "judged" not in event]
+        measured = [event for event in events if event["values"]]
         laps = [event.get("lap", 0) for event in measured]
         start = attempt.started_at or events[0]["time"]
         seconds = [event["seconds"] if "seconds" in event else event["time"] - start for event in measured]

@@ -95,7 +95,7 @@ def page_data(runs: Sequence[RunRecord]) -> Json:
 def _test(test: TestRecord, run: RunRecord, most_text: int) -> Json:
     attempt, status = test.last, status_of(test.last)
     optional = {
-        "headline": _headline(attempt, status, run),
+        "headline": headline(attempt, run),
         "detail": _detail(test, most_text),
         "course": _course(attempt) if attempt.course.samples else None,
     }
@@ -109,13 +109,14 @@ def _test(test: TestRecord, run: RunRecord, most_text: int) -> Json:
     }
 
 
-def _headline(attempt: Attempt, status: Status, run: RunRecord) -> str:
+def headline(attempt: Attempt, run: RunRecord) -> str:
+    """One line on how it ended; empty if there is nothing to say."""
     if attempt.finished is None:
         started = attempt.started_at
         after = f" {format_duration(run.last_time - started)} after it began" if started else ""
         lap = f"; its last sample is from lap {attempt.course.laps[-1]:.0f}" if len(attempt.course) else ""
         return f"did not finish: the log ends{after}{lap}"
-    if attempt.finished.verdict or status.bad:
+    if attempt.finished.verdict or status_of(attempt).bad:
         return _failure_line(attempt.finished)
     return readable(attempt.finished.reason, 1_000)
 

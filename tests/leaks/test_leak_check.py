@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from types import SimpleNamespace
 from typing import Any
 
@@ -15,10 +15,11 @@ from pytest_rlstability.leaks.signals.protocol import Signal
 
 
 class Clock:
-    """Time that passes only when a lap or a sample says so."""
+    """Time that passes only when a lap or a sample says so, and the samples that were sent meanwhile."""
 
     def __init__(self) -> None:
         self.now = 0.0
+        self.samples: list[Mapping[str, Any]] = []
 
     def __call__(self) -> float:
         return self.now
@@ -44,7 +45,8 @@ def clock() -> Clock:
 
 def run(clock: Clock, signal: Signal, lap: Callable[[], None], **settings: object) -> LeakCheck:
     catalog: Any = SimpleNamespace(open=lambda names: ([signal], {"cuda": "no card"}))
-    check = LeakCheck(LeakSettings(checking=True, catalog=catalog, **settings), clock=clock)  # type: ignore[arg-type]
+    emit = clock.samples.append
+    check = LeakCheck(LeakSettings(checking=True, catalog=catalog, **settings), clock=clock, emit=emit)  # type: ignore[arg-type]
     for count in check.windows():
         for _ in range(count):
             lap()
@@ -60,6 +62,20 @@ def test_sampling_takes_a_small_part_of_the_time(clock: Clock, cost: float) -> N
     check = run(clock, Counter(clock, lambda: 5.0, cost=1e-4), lap)
     assert check.leaks() == []
     assert clock.now - check.lap_seconds <= 0.05 * check.lap_seconds + 0.05
+
+
+def test_a_check_that_is_over_at_once_sends_its_first_values_and_its_last(clock: Clock) -> None:
+    laps: list[object] = []
+
+    def lap() -> None:
+        clock.now += 1e-6
+        laps.append(None)
+
+    check = run(clock, Counter(clock, lambda: float(len(laps))), lap, warmup=10, laps=200)
+    first, last = clock.samples
+    assert (first["lap"], first["values"]) == (0, {"counter": 0.0})
+    assert (last["lap"], last["values"]) == (check.laps, {"counter": float(check.laps)})
+    assert [entry["state"] for entry in last["judged"]] == ["leak"]
 
 
 @pytest.mark.parametrize("cost", [2e-6, 1e-3, 0.2, 1.0])
