@@ -46,7 +46,7 @@ CASES = {
         """,
     "native signal handler": """
         def test_culprit(damage): damage.handle_badly()
-        def test_victim(): signal.raise_signal(signal.SIGUSR2) if signal.getsignal(signal.SIGUSR2) is None else None
+        def test_victim(damage): damage.raise_if_handled()
         """,
     "python signal handler": """
         def test_culprit(): signal.signal(signal.SIGUSR2, lambda *_: os.abort())
@@ -100,9 +100,9 @@ CASES = {
         """,
     "emulator raced, then collected": """
         pyboy = pytest.importorskip("pyboy")
-        from pytest_rlstability.kits.pyboy.rom import homebrew_rom
+        from pytest_rlstability.kits.pyboy.rom import build_rom
         def test_culprit(tmp_path):
-            (tmp_path / "game.gb").write_bytes(homebrew_rom())
+            (tmp_path / "game.gb").write_bytes(build_rom())
             emulator = pyboy.PyBoy(str(tmp_path / "game.gb"), window="null")
             stop = time.monotonic() + 1.0
             def tick():
@@ -117,7 +117,11 @@ CASES = {
             gc.collect()
         """,
 }
-OPTIONS = {"memory kept": ["--rl-memory=300MiB"], "thread that keeps the interpreter": ["--rl-stall-after=3s"]}
+OPTIONS = {
+    "memory kept": ["--rl-memory=300MiB"],
+    "thread that keeps the interpreter": ["--rl-stall-after=3s"],
+    "emulator raced, then collected": ["--rl-stall-after=3s"],
+}
 
 
 def source(case: str) -> str:

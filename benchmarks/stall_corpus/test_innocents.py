@@ -305,11 +305,11 @@ def test_a_signal_that_another_process_sends(name):
 def test_a_lock_cycle_that_an_alarm_breaks(rl_locks):
     """The handler raises, as a time limit of the user's own does."""
 
-    class TooLong(Exception):
+    class TooLongError(Exception):
         pass
 
     def give_up(*_):
-        raise TooLong
+        raise TooLongError
 
     one, other = threading.Lock(), threading.Lock()
     barrier = threading.Barrier(2)
@@ -324,6 +324,6 @@ def test_a_lock_cycle_that_an_alarm_breaks(rl_locks):
     thread.start()
     signal.signal(signal.SIGALRM, give_up)
     signal.setitimer(signal.ITIMER_REAL, 3.8)
-    with pytest.raises(TooLong):
+    with pytest.raises(TooLongError):
         take_both(other, one)
     thread.join()

@@ -12,6 +12,8 @@ import pytest
 from pytest_rlstability.config.options import Settings
 from pytest_rlstability.config.plan import soak_of
 
+_LIMITS = ("memory", "limit", "stall-after", "leak-budget")
+
 
 def reproduce_command(item: pytest.Item, settings: Settings, *more: str, before: Sequence[pytest.Item] = ()) -> str:
     """``pytest --rl-stability --rl-seed=7 'tests/test_env.py::test_step[fast]'``, to be typed where pytest was. The
@@ -21,6 +23,8 @@ def reproduce_command(item: pytest.Item, settings: Settings, *more: str, before:
         words.append(f"--rl-backend={settings.backend}")
     if soak_of(item, settings) is not None:
         words.append("--rl-soak" if settings.soak_duration is None else f"--rl-soak={settings.soak_duration:g}s")
+    given = {name: item.config.getoption(f"rl_{name.replace('-', '_')}") for name in _LIMITS}
+    words += [f"--rl-{name}={value}" for name, value in given.items() if value is not None]
     if before:
         words.append("--rl-group=session")
     return shlex.join([*words, *more, *map(_argument, (*before, item))])

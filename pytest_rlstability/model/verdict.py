@@ -141,6 +141,10 @@ class Verdict:
         )
 
 
+def is_out_of_memory(verdict: Verdict) -> bool:
+    return verdict.facts.get("class") == CrashClass.MEMORY
+
+
 def plain_values(value: Any) -> Any:
     """A dataclass, or part of one, in JSON's exact types: execnet, which carries it through xdist, takes no others."""
     if is_dataclass(value):

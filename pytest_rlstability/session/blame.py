@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import pytest
 
 from pytest_rlstability.model.units import format_duration
-from pytest_rlstability.model.verdict import Verdict, Word
+from pytest_rlstability.model.verdict import Verdict, Word, is_out_of_memory
 
 RunInOrder = Callable[[Sequence[pytest.Item], float], Verdict | None]
 """Runs tests one after another in one fresh process, the exit checks included. Gives the verdict on what went wrong
@@ -127,7 +127,7 @@ class BlameSearch:
         return self._run(items, left)
 
     def _how(self, found: list[pytest.Item]) -> str:
-        tries = f"found with {self._tried} runs in fresh processes"
+        tries = f"found with {self._tried} run{'' if self._tried == 1 else 's'} in fresh processes"
         if len(found) == 1:
             return f"its process dies when it runs alone too ({tries})"
         return f"with it before this test in the same process, the process dies again ({tries})"
@@ -144,4 +144,6 @@ class BlameSearch:
 
 def is_same(one: Verdict, other: Verdict) -> bool:
     """Whether two deaths are of the same kind: the same word, class and signal."""
+    if is_out_of_memory(one) and is_out_of_memory(other):
+        return True  # whether the cap or the watchdog was first is chance
     return one.word == other.word and all(one.facts.get(name) == other.facts.get(name) for name in ("class", "signal"))

@@ -19,7 +19,7 @@ from pytest_rlstability.model.channel import is_test_process
 from pytest_rlstability.model.events import Finished, Sample, Started
 from pytest_rlstability.model.messages import Sampled
 from pytest_rlstability.model.run import Run, RunSpec
-from pytest_rlstability.model.verdict import CrashClass, Verdict
+from pytest_rlstability.model.verdict import Verdict, is_out_of_memory
 from pytest_rlstability.session.blame import Blame, BlameSearch
 from pytest_rlstability.session.connections import Connections, TestProcess
 from pytest_rlstability.session.event_bus import EventBus
@@ -142,7 +142,7 @@ class Engine:
                     self._fatal_fixtures.note(item, run, verdict, dies_again=blame.culprit is item)
             elif verdict is not None and run.seen.fixture:
                 self._fatal_fixtures.note(item, run, verdict, dies_again=False)
-            elif verdict is not None and verdict.facts.get("class") == CrashClass.MEMORY:
+            elif verdict is not None and is_out_of_memory(verdict):
                 self._scheduler.drop_all()  # the process may still hold what was too much for it
             reports = replay(item, run, verdict, self._settings, self._command(blame))
             self._report(item, reports, finished(run, reports))

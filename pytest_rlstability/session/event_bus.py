@@ -4,24 +4,26 @@ from __future__ import annotations
 
 import os
 import socket
+import time
 from collections.abc import Generator, Sequence
 from contextlib import nullcontext
 from dataclasses import replace
 from itertools import chain
-from typing import Protocol
+from typing import Any, Protocol
 
 import pytest
 
+from pytest_rlstability.compat.plugins import close_when_silent, reporting_for
 from pytest_rlstability.config.options import settings_of
 from pytest_rlstability.leaks.signals.registry import added_facts
-from pytest_rlstability.model.events import Event, Note, Session, from_json, to_json
+from pytest_rlstability.model.events import Event, Finished, Note, Outcome, Session, Started, from_json, to_json
 from pytest_rlstability.model.messages import Json
 from pytest_rlstability.osinfo.machine import platform_line, versions_line
 from pytest_rlstability.session.live_line import LiveLine, live_line
 from pytest_rlstability.session.sigterm import ended_by_sigterm
 from pytest_rlstability.session.soak_summary import SoakSummary
 from pytest_rlstability.session.terminal import Tally
-from pytest_rlstability.session.xdist_channel import send_to_controller
+from pytest_rlstability.session.xdist_channel import SILENCE, send_to_controller, survive_lost_hosts
 
 
 class Report(Protocol):
@@ -60,6 +62,7 @@ class EventBus:
             [] if self._is_worker else [*chain(*config.hook.pytest_rlstability_reports(config=config))]
         )
         self._soaks = SoakSummary()
+        self._running: dict[str, Started] = {}
         self._live: LiveLine | None = None
 
     def emit(self, event: Event) -> None:
@@ -78,6 +81,10 @@ class EventBus:
     def handle(self, event: Event) -> None:
         """Show an event in the terminal and hand it to the reports, which get no notes."""
         self._soaks.handle(event)
+        if isinstance(event, Started):
+            self._running[event.test] = event
+        elif isinstance(event, Finished):
+            self._running.pop(event.test, None)
         if self._live is not None:
             self._live.handle(event)
         if not isinstance(event, Note):
@@ -87,6 +94,7 @@ class EventBus:
     @pytest.hookimpl(tryfirst=True)
     def pytest_sessionstart(self) -> None:
         if not self._is_worker:
+            survive_lost_hosts(self._config)
             self._live = live_line(self._config)
             self.emit(
                 Session(
@@ -104,16 +112,42 @@ class EventBus:
         if self._live is not None:
             self._live.clear()
 
-    @pytest.hookimpl(tryfirst=True)
-    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+    @pytest.hookimpl(wrapper=True, tryfirst=True)
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> Generator[None, object, object]:
         if self._is_worker:
-            return
+            with reporting_for(self._config, report.nodeid):
+                return (yield)
         if self._live is not None:
             self._live.clear()
         self._tally.count(report)
         for data in getattr(report, "rl_stability", {}).pop("events", ()):
             if (event := from_json(data)) is not None:
                 self.handle(event)
+        return (yield)
+
+    @pytest.hookimpl(optionalhook=True)
+    def pytest_xdist_newgateway(self, gateway: Any) -> None:
+        close_when_silent(gateway, SILENCE)
+
+    @pytest.hookimpl(optionalhook=True)
+    def pytest_handlecrashitem(self, crashitem: str, report: pytest.TestReport) -> None:
+        """A worker was lost with this test: give the reports the end that it cannot send."""
+        started = self._running.get(crashitem, Started(test=crashitem))
+        where = f" It ran on {started.host}." if started.host else ""
+        text = f"{report.longrepr}\nThe worker died, or the connection to its host broke.{where}"
+        report.longrepr = text
+        self.handle(
+            Finished(
+                test=crashitem,
+                outcome=Outcome.FAILED,
+                duration=max(0.0, time.time() - started.time),
+                backend=started.backend,
+                seed=started.seed,
+                report=text,
+                host=started.host,
+                worker=started.worker,
+            )
+        )
 
     @pytest.hookimpl(wrapper=True, tryfirst=True)
     def pytest_runtestloop(self) -> Generator[None, object, object]:

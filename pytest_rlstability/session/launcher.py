@@ -19,7 +19,7 @@ from pytest_rlstability.model.messages import Finish, RunTest
 from pytest_rlstability.model.run import Killed, Observed, Run, RunSpec
 from pytest_rlstability.model.thinning import Thinning
 from pytest_rlstability.model.user_code import Origin, origin
-from pytest_rlstability.model.verdict import Verdict
+from pytest_rlstability.model.verdict import Verdict, is_out_of_memory
 from pytest_rlstability.session.backends.interface import ProcessSpec
 from pytest_rlstability.session.blame import OutOfTimeError
 from pytest_rlstability.session.connections import Connections, TestProcess
@@ -195,20 +195,23 @@ class TestLauncher:
                 active = self.start(item, place) if active is None else self.send(active, item, place)
                 active.kill_conditions = [*active.kill_conditions, limit]
                 self._supervisor.supervise(active)
-                if active.run.ending.exit is not None:
-                    break
+                verdict = self._death(active)
+                if verdict is not None or active.run.ending.exit is not None:
+                    return verdict
         finally:
             self._session.testsfailed = failed
             if active is not None:
                 self.kill(active)
-        assert active is not None
+        return None
+
+    def _death(self, active: ActiveRun) -> Verdict | None:
+        """How the process of a replayed test died, or ran out of memory; whatever else is to be said of the test."""
         run = active.run
         if run.ending.killed is not None and run.ending.killed.reason == _TimeLimit.REASON:
             raise OutOfTimeError
-        if run.seen.clean_exit and run.ending.exit is not None and run.ending.exit.status == 0:
-            return None  # it did not die, whatever else is to be said of the test
         verdict: Verdict | None = active.item.ihook.pytest_rlstability_judge(run=run)
-        return verdict
+        survived = run.ending.exit is None or (run.seen.clean_exit and run.ending.exit.status == 0)
+        return verdict if verdict is None or not survived or is_out_of_memory(verdict) else None
 
     def _send(
         self,

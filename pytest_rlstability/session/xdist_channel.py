@@ -1,4 +1,5 @@
-"""Sends events from a pytest-xdist worker to its controller at once, and not only with the test's report.
+"""Sends events from a pytest-xdist worker to its controller at once, and not only with the test's report. Keeps the run
+going when the host of a worker vanishes.
 
 If xdist's internals are not those that ``compat`` knows, the channel stays closed, and events travel with the reports.
 """
@@ -6,16 +7,20 @@ If xdist's internals are not those that ``compat`` knows, the channel stays clos
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable
 from typing import Any
 
 import pytest
 
-from pytest_rlstability.compat.plugins import receive_worker_event, send_worker_event
+from pytest_rlstability.compat.plugins import receive_worker_event, replace_workers_elsewhere, send_worker_event
 from pytest_rlstability.model.events import Event, from_json, to_line
 
 _EVENT = "rlstability"
 _OPEN = "rl_channel"
+SILENCE = 45
+"""Seconds without a sign of life after which a host is lost."""
+_SSH_LIMITS = f"-o ConnectTimeout=20 -o ServerAliveInterval={SILENCE // 3} -o ServerAliveCountMax=2"
 
 
 def open_at_controller(node: Any, handle: Callable[[Event], None]) -> None:
@@ -33,3 +38,25 @@ def send_to_controller(config: pytest.Config, event: Event) -> bool:
     """Send *event* from a worker; False where the channel is closed."""
     is_open = getattr(config, "workerinput", {}).get(_OPEN)
     return bool(is_open) and send_worker_event(config, _EVENT, to_line(event))
+
+
+def survive_lost_hosts(config: pytest.Config) -> None:
+    """In the controller, before workers are started: end every wait for a host that has vanished, and go on without it.
+
+    By default ssh, execnet and xdist wait without a limit. A user's own ssh options in ``--tx`` come first and win.
+    """
+
+    def tell(text: str) -> None:
+        if (reporter := config.pluginmanager.getplugin("terminalreporter")) is not None:
+            reporter.write_line(f"rl-stability: {text}")
+
+    if config.pluginmanager.hasplugin("dsession"):
+        replace_workers_elsewhere(config, tell)
+        for option in ("tx", "px"):
+            specs = config.getoption(option, None) or []
+            setattr(config.option, option, [limit_ssh(spec) for spec in specs])
+
+
+def limit_ssh(spec: str) -> str:
+    """*spec* of ``--tx`` or ``--px``, with limits for ssh if it uses that."""
+    return re.sub(r"(^|//|\*)(ssh=.*?)(?=//|$)", rf"\1\2 {_SSH_LIMITS}", spec)
