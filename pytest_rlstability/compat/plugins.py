@@ -1,11 +1,16 @@
-"""What is private of pytest-timeout, pytest-xdist and coverage. None of them is imported here.
+"""What is private of pytest-timeout, pytest-xdist, execnet and coverage. None of them is imported here.
 
-Seen in pytest-timeout 2.4, pytest-xdist 3.8 and coverage 7.17.
+Seen in pytest-timeout 2.4, pytest-xdist 3.8, execnet 2.1 and coverage 7.17.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import copy
+import socket
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -56,3 +61,82 @@ def send_worker_event(config: pytest.Config, event: str, text: str) -> bool:
         return False
     interactor.sendevent(event, text=text)
     return True
+
+
+@contextmanager
+def reporting_for(config: pytest.Config, nodeid: str) -> Iterator[None]:
+    """In an xdist worker: let a report of *nodeid* through although another test is running. xdist asserts that every
+    report is one of the running test. Without it a test that is blamed after its end gets no report."""
+    interactor: Any = next((one for one in config.pluginmanager.get_plugins() if hasattr(one, "item_index")), None)
+    index = None
+    if interactor is not None and interactor.session.items[interactor.item_index].nodeid != nodeid:
+        nodeids = (item.nodeid for item in interactor.session.items)
+        index = next((number for number, one in enumerate(nodeids) if one == nodeid), None)
+    if index is None:
+        yield
+        return
+    running, interactor.item_index = interactor.item_index, index
+    try:
+        yield
+    finally:
+        interactor.item_index = running
+
+
+def close_when_silent(gateway: Any, seconds: int) -> None:
+    """Have the connection of a ``socket=`` gateway break when its host has been silent for so long. Without it execnet
+    waits for a host that has vanished until the run is killed."""
+    connection = getattr(getattr(gateway, "_io", None), "sock", None)
+    if not isinstance(connection, socket.socket):
+        return
+    connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    for name, value in (
+        ("TCP_KEEPIDLE", seconds // 3),
+        ("TCP_KEEPINTVL", seconds // 3),
+        ("TCP_KEEPCNT", 2),
+        ("TCP_USER_TIMEOUT", seconds * 1000),
+    ):
+        if hasattr(socket, name):
+            connection.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)
+
+
+def replace_workers_elsewhere(config: pytest.Config, tell: Callable[[str], None]) -> bool:
+    """In xdist's controller: where the host of a lost worker cannot be reached, start its replacement on the host that
+    has the fewest workers. False where xdist is not as it was seen.
+
+    xdist starts it on the same host only, and an error there ends the run. Without it a host that vanishes does that.
+    """
+    session: Any = config.pluginmanager.getplugin("dsession")
+    start_like: Any = getattr(session, "_clone_node", None)
+    if start_like is None or not hasattr(session, "_active_nodes"):
+        return False
+    unreachable: set[tuple[object, ...]] = set()
+
+    def start_somewhere(lost: Any) -> Any:
+        workers = Counter(_host_of(node.gateway.spec) for node in session._active_nodes)
+        specs = {_host_of(spec): spec for spec in [*session.nodemanager.specs, lost.gateway.spec]}
+        own = _host_of(lost.gateway.spec)
+        for host in sorted(specs.keys() - unreachable, key=lambda host: (host != own, workers[host])):
+            # A copy: xdist gives it the id of the new worker.
+            like = SimpleNamespace(gateway=SimpleNamespace(spec=copy.copy(specs[host])))
+            try:
+                started = start_like(like)
+            except Exception as error:  # each kind of gateway raises its own
+                unreachable.add(host)
+                tell(f"{_name_of(specs[host])} cannot be reached: {type(error).__name__}")
+            else:
+                if host != own:
+                    tell(f"{started.gateway.id} replaces {lost.gateway.id} on {_name_of(specs[host])}")
+                return started
+        return None
+
+    session._clone_node = start_somewhere
+    return True
+
+
+def _host_of(spec: Any) -> tuple[object, ...]:
+    """What two specifications of workers on the same host have in common."""
+    return (spec.ssh, spec.vagrant_ssh, spec.socket, spec.via)
+
+
+def _name_of(spec: Any) -> str:
+    return next((str(name).split(" -o ")[0] for name in _host_of(spec) if name), "this machine")

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import os
+import re
+import socket
 
 import pytest
 
-from pytest_rlstability.compat.plugins import timeout_settings
+from pytest_rlstability.compat.plugins import close_when_silent, timeout_settings
 
 
 def test_timeout_settings(pytester: pytest.Pytester) -> None:
@@ -96,3 +98,35 @@ def test_no_worker(pytestconfig: pytest.Config) -> None:
 
     if not hasattr(pytestconfig, "workerinput"):
         assert not send_worker_event(pytestconfig, "compat", "text")
+
+
+def test_close_when_silent() -> None:
+    pytest.importorskip("execnet")
+    import execnet
+
+    group = execnet.Group()
+    try:
+        group.makegateway("popen//id=server")
+        gateway = group.makegateway("socket//installvia=server")
+        close_when_silent(gateway, 45)
+        connection = gateway._io.sock
+        assert connection.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE)
+        if hasattr(socket, "TCP_USER_TIMEOUT"):
+            assert connection.getsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT) == 45_000
+        close_when_silent(group["server"], 45)
+    finally:
+        group.terminate(timeout=5)
+
+
+def test_what_is_used_of_xdists_controller_and_worker() -> None:
+    """``reporting_for`` and ``replace_workers_elsewhere``; tests/session/test_lost_hosts.py has what they do."""
+    pytest.importorskip("xdist")
+    import inspect
+
+    from xdist import dsession, remote
+
+    assert list(inspect.signature(dsession.DSession._clone_node).parameters) == ["self", "node"]
+    uses = inspect.getsource(dsession.DSession._clone_node)
+    assert set(re.findall(r"\bnode\.(\S+)", uses)) == {"gateway.spec"}
+    assert "_active_nodes" in inspect.getsource(dsession.DSession.__init__)
+    assert "self.session.items[self.item_index].nodeid == report.nodeid" in inspect.getsource(remote)
