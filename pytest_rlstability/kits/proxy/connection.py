@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import errno
+import asyncio
 import math
 import random
-import selectors
 import socket
 import struct
-import time
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from contextlib import ExitStack, suppress
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from pytest_rlstability.kits.proxy.faults import Direction, Effect, Rule
@@ -18,18 +16,13 @@ from pytest_rlstability.kits.proxy.faults import Direction, Effect, Rule
 if TYPE_CHECKING:
     from pytest_rlstability.kits.proxy.relay import Relay
 
-Address = tuple[int, tuple[str, int]]
-"""An address family and a socket address of it."""
-
-_BUFFER_BYTES = 256 * 1024
+_CHUNK = 256 * 1024
 _PENDING_LIMIT = 1024 * 1024
 _CUT_LINGER_SECONDS = 1.0
 _ABANDONED_SECONDS = 5.0
-_CONNECTING = (0, errno.EINPROGRESS, errno.EWOULDBLOCK)
 _LINGER_NOT = struct.pack("ii", 1, 0)
-
-# Every connection reads through the same buffer: the relay has one thread, and what cannot be sent at once is copied.
-_buffer = memoryview(bytearray(_BUFFER_BYTES))
+_ENDINGS = ("cut", "half_close", "reset")
+"""The faults that end something, in place of the first byte beyond ``after_bytes``."""
 
 
 @dataclass
@@ -42,94 +35,107 @@ class _Armed:
     counted: bool = False
 
 
-@dataclass(eq=False)
 class Flow:
     """One direction of a connection: what came from *source* and has not yet gone to *sink*."""
 
-    connection: Connection
     source: socket.socket
     sink: socket.socket
-    direction: Direction
-    armed: list[_Armed] = field(default_factory=list)
-    pending: bytearray = field(default_factory=bytearray)
-    forwarded: int = 0
-    source_ended: bool = False
-    finished: bool = False
-    discarding: bool = False
-    sink_is_full: bool = False
-    stalled: bool = False
 
-    @property
-    def wants_to_read(self) -> bool:
-        return not self.source_ended and (self.discarding or len(self.pending) < _PENDING_LIMIT)
+    def __init__(self, connection: Connection, direction: Direction) -> None:
+        self.direction = direction
+        self.armed: list[_Armed] = []
+        self.source_ended = False
+        self.stalled = False
+        self._connection = connection
+        self._pending = bytearray()
+        self._forwarded = 0
+        self._finished = False
+        self._news = asyncio.Event()
+        self._room = asyncio.Event()
 
-    def read(self, now: float) -> None:
-        count = self.source.recv_into(_buffer)
-        if count == 0:
-            self.source_ended = True
-        elif self.discarding:
-            return
-        elif not self.armed and not self.pending:
-            sent = self._send(_buffer[:count])
-            if sent < count:
-                self.pending += _buffer[sent:count]
-            return
-        else:
-            self.pending += _buffer[:count]
-        for armed in self.armed:
-            if armed.active:
-                armed.effect.arrive(count or 1, now, self.connection.chance)
-        self.forward(now)
+    def disarm(self) -> None:
+        self.armed.clear()
+        self._news.set()
 
-    def forward(self, now: float) -> None:
+    async def read(self) -> None:
+        """Take in what comes, to its end. It goes on at once if no fault applies."""
+        while data := await asyncio.get_running_loop().sock_recv(self.source, _CHUNK):
+            if not (self.armed or self._pending or self._finished):
+                with suppress(BlockingIOError):
+                    sent = self.sink.send(data)
+                    self._count_bytes(sent)
+                    data = data[sent:]
+            if data and not self._finished:
+                self._pending += data
+                self._arrive(len(data))
+            while len(self._pending) >= _PENDING_LIMIT:
+                self._room.clear()
+                await self._room.wait()
+        self.source_ended = True
+        self._arrive(1)
+
+    async def write(self) -> None:
         """Pass on as much as the faults and the receiver allow, and the end of the stream after the last byte."""
-        self.sink_is_full = self.stalled = False
-        while not self.finished and not self.sink_is_full and (self.pending or self.source_ended):
-            units = self._permitted(now)
-            if units == 0:
-                return
-            if self.pending:
-                with memoryview(self.pending) as view:
-                    units = self._send(view[:units])
-                del self.pending[:units]
+        loop = asyncio.get_running_loop()
+        while not self._finished:
+            units, until = self._permitted(loop.time())
+            if not units:
+                await self._sleep(until)
+            elif self._pending:
+                await self._send(bytes(self._pending[:units]))
             else:
                 self.finish()
             for armed in self.armed:
-                if armed.active:
-                    armed.effect.spend(units, now)
+                if armed.active and units:
+                    armed.effect.spend(units, loop.time())
 
     def finish(self) -> None:
-        """Tell the receiver that nothing more will come."""
-        self.finished = True
-        self.pending.clear()
-        try:
+        """Tell the receiver that nothing more will come. What still comes is read and dropped, so that the sender is
+        never blocked."""
+        self._finished = True
+        self._pending.clear()
+        self._room.set()
+        self._news.set()
+        with suppress(OSError):  # the receiver may be gone already
             self.sink.shutdown(socket.SHUT_WR)
+
+    async def _send(self, data: bytes) -> None:
+        try:
+            await asyncio.get_running_loop().sock_sendall(self.sink, data)
         except OSError:
-            pass  # the receiver is gone already
+            if not self._finished:  # by the other flow
+                raise
+        del self._pending[: len(data)]
+        self._room.set()
+        self._count_bytes(len(data))
 
-    def half_close(self) -> None:
-        """End this direction; what still comes is read and dropped, so that the sender is never blocked."""
-        self.finish()
-        self.discarding = True
+    async def _sleep(self, until: float) -> None:
+        with suppress(TimeoutError):
+            async with asyncio.timeout_at(None if until == math.inf else until):
+                await self._news.wait()
+        self._news.clear()
 
-    def wake(self) -> None:
-        self.connection.guarded(self.forward)
-
-    def source_ready(self, events: int) -> None:
-        self.connection.ready(events, self)
-
-    def _permitted(self, now: float) -> int:
-        """Bytes (or the end of the stream, one unit) that may pass now; a fault may end the connection instead."""
-        units: float = len(self.pending) or 1
-        blocked_until = now
+    def _arrive(self, units: int) -> None:
         for armed in self.armed:
-            ahead = armed.rule.after_bytes - self.forwarded
+            if armed.active:
+                armed.effect.arrive(units, asyncio.get_running_loop().time(), self._connection.chance)
+        self._news.set()
+
+    def _permitted(self, now: float) -> tuple[int, float]:
+        """Bytes (or the end of the stream, one unit) that may pass now, and when to ask again if none may. A fault may
+        end the connection instead."""
+        self.stalled = False
+        waiting = len(self._pending) + self.source_ended
+        units: float = min(len(self._pending) or waiting, _CHUNK)
+        blocked_until = now if waiting else math.inf
+        for armed in self.armed if waiting else ():
+            ahead = armed.rule.after_bytes - self._forwarded
             if ahead > 0:
                 units = min(units, ahead)
                 continue
             if not armed.active:
                 armed.active = True
-                armed.effect.arrive(len(self.pending) + self.source_ended, now, self.connection.chance)
+                armed.effect.arrive(waiting, now, self._connection.chance)
             allowed = armed.effect.allowance(now)
             if allowed != math.inf:
                 self._count(armed)
@@ -137,157 +143,106 @@ class Flow:
                 blocked_until = max(blocked_until, armed.effect.wakes_at())
             units = min(units, allowed)
         if units <= 0:
-            self.stalled = blocked_until == math.inf
-            self.connection.relay.call_at(blocked_until, self, self.wake)
-            return 0
+            self.stalled = bool(waiting) and blocked_until == math.inf
+            return 0, blocked_until
         ending = next((armed for armed in self.armed if armed.active and armed.rule.fault in _ENDINGS), None)
         if ending is None:
-            return int(units)
+            return int(units), now
         self._count(ending)
-        _ENDINGS[ending.rule.fault](self)
-        return 0
+        self._connection.strike(ending.rule.fault, self)
+        return 0, math.inf
 
     def _count(self, armed: _Armed) -> None:
         if not armed.counted:
             armed.counted = True
-            self.connection.relay.counts[armed.rule.fault] += 1
+            self._connection.relay.counts[armed.rule.fault] += 1
 
-    def _send(self, data: memoryview) -> int:
-        try:
-            sent = self.sink.send(data)
-        except BlockingIOError:
-            sent = 0
-        self.sink_is_full = sent < len(data)
-        self.forwarded += sent
-        self.connection.relay.counts[f"bytes_{self.direction}"] += sent
-        return sent
-
-
-_ENDINGS: dict[str, Callable[[Flow], None]] = {
-    "cut": lambda flow: flow.connection.cut(),
-    "half_close": Flow.half_close,
-    "reset": lambda flow: flow.connection.abort(),
-}
-"""The faults that end something, in place of the first byte beyond ``after_bytes``."""
+    def _count_bytes(self, count: int) -> None:
+        self._forwarded += count
+        self._connection.relay.counts[f"bytes_{self.direction}"] += count
 
 
 class Connection:
     """A client's connection, the proxy's connection to the server, and a flow each way."""
 
-    def __init__(self, relay: Relay, client: socket.socket, rules: Sequence[Rule], chance: random.Random) -> None:
+    def __init__(self, relay: Relay, client: socket.socket, chance: random.Random) -> None:
         self.relay = relay
-        self.client = client
         self.chance = chance
-        self._rules = list(rules)
-        self._server: socket.socket | None = None
-        self.flows: tuple[Flow, ...] = ()
-        self.closed = False
+        self.flows = Flow(self, "upstream"), Flow(self, "downstream")
         client.setblocking(False)
         client.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        self._connect(list(relay.upstream))
+        self._client = client
+        self._reset = False
+        self._task = relay.tasks.create_task(self._run())
+        self._task.add_done_callback(lambda task: relay.connections.discard(self))
 
     def arm(self, rule: Rule) -> None:
-        """Apply *rule*. Until the server has answered there is no flow, and the rule is kept for later."""
-        if not self.flows:
-            self._rules.append(rule)
         for flow in self.flows:
             if flow.direction == rule.direction:
                 flow.armed.append(_Armed(rule, rule.effect()))
 
-    def disarm(self) -> None:
-        self._rules.clear()
-        for flow in self.flows:
-            flow.armed.clear()
-            flow.wake()
+    def strike(self, fault: str, flow: Flow) -> None:
+        """Do one of the faults that end something."""
+        if fault == "reset":
+            self.close(reset=True)
+        elif fault == "half_close":
+            flow.finish()
+        else:  # FIN both ways. Closing with unread bytes would send an RST, so they are read and dropped first.
+            for each in self.flows:
+                each.finish()
+            self.close_after(_CUT_LINGER_SECONDS)
 
-    def cut(self) -> None:
-        """FIN both ways. Closing with unread bytes would send an RST, so they are read and dropped first."""
-        for flow in self.flows:
-            flow.half_close()
-        self.relay.call_at(time.monotonic() + _CUT_LINGER_SECONDS, self, self.close)
+    def close(self, *, reset: bool = False) -> None:
+        """Close both ends, with a FIN or an RST."""
+        self._reset = self._reset or reset
+        self._task.cancel()
 
-    def abort(self) -> None:
-        """RST both ways."""
-        self._close_ends(close_with_reset)
+    def close_after(self, seconds: float) -> None:
+        asyncio.get_running_loop().call_later(seconds, self.close)
 
-    def close(self) -> None:
-        self._close_ends(socket.socket.close)
+    async def _run(self) -> None:
+        with ExitStack() as ends:
+            ends.callback(self._close_end, self._client)
+            server = await self._connect(ends)
+            if server is None:  # the client's connection is already accepted and cannot be refused
+                self._reset = True
+                return
+            for flow, ways in zip(self.flows, ((self._client, server), (server, self._client)), strict=True):
+                flow.source, flow.sink = ways
+            try:
+                async with asyncio.TaskGroup() as tasks:
+                    for flow, other in zip(self.flows, reversed(self.flows), strict=True):
+                        tasks.create_task(self._read(flow, other))
+                        tasks.create_task(flow.write())
+            except* OSError:  # when one end breaks, the other is reset too
+                self._reset = True
 
-    def _close_ends(self, close: Callable[[socket.socket], None]) -> None:
-        if self.closed:
-            return
-        self.closed = True
-        self.relay.forget(self)
-        for end in (self.client, self._server):
-            if end is not None:
-                self.relay.watch(end, 0)
-                close(end)
+    async def _read(self, flow: Flow, other: Flow) -> None:
+        await flow.read()
+        if other.stalled:
+            # The stalled client has closed its side and may be gone: nothing else would close this connection.
+            self.close_after(_ABANDONED_SECONDS)
 
-    def _connect(self, addresses: list[Address], error: int = 0) -> None:
-        """Try the server's addresses in turn. If none answers, the client gets an RST: its connection is already
-        accepted and cannot be refused."""
-        if not addresses:
-            self.relay.report_unreachable(error)
-            self.abort()
-            return
-        family, address = addresses[0]
-        self._server = server = socket.socket(family, socket.SOCK_STREAM)
-        server.setblocking(False)
-        server.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        error = server.connect_ex(address)
-        if error in _CONNECTING:
-            self.relay.watch(server, selectors.EVENT_WRITE, lambda events: self._connected(server, addresses))
-        else:
-            self._try_next(server, addresses, error)
+    async def _connect(self, ends: ExitStack) -> socket.socket | None:
+        """Try the server's addresses in turn; None if none of them answers."""
+        error = OSError("no address")
+        for family, address in self.relay.upstream:
+            server = socket.socket(family, socket.SOCK_STREAM)
+            ends.callback(self._close_end, server)
+            server.setblocking(False)
+            server.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            try:
+                await asyncio.get_running_loop().sock_connect(server, address)
+                return server
+            except OSError as failure:
+                error = failure
+        self.relay.report_unreachable(error)
+        return None
 
-    def _try_next(self, server: socket.socket, addresses: list[Address], error: int) -> None:
-        self.relay.watch(server, 0)
-        server.close()
-        self._server = None
-        self._connect(addresses[1:], error)
-
-    def _connected(self, server: socket.socket, addresses: list[Address]) -> None:
-        error = server.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
-        if error:
-            self._try_next(server, addresses, error)
-            return
-        self.flows = Flow(self, self.client, server, "upstream"), Flow(self, server, self.client, "downstream")
-        for rule in self._rules:
-            self.arm(rule)
-        self._watch_ends()
-
-    def _watch_ends(self) -> None:
-        for reading, writing in zip(self.flows, reversed(self.flows), strict=True):
-            events = selectors.EVENT_READ if reading.wants_to_read else 0
-            if writing.sink_is_full and not writing.finished:
-                events |= selectors.EVENT_WRITE
-            self.relay.watch(reading.source, events, reading.source_ready)
-
-    def ready(self, events: int, reading: Flow) -> None:
-        """The source of *reading*, which is the sink of the other flow, can be read from or written to."""
-        writing = next(flow for flow in self.flows if flow is not reading)
-        if events & selectors.EVENT_WRITE:
-            self.guarded(writing.forward)
-        if events & selectors.EVENT_READ:
-            self.guarded(reading.read)
-            if reading.source_ended and writing.stalled and not self.closed:
-                # The stalled client has closed its side and may be gone: nothing else would close this connection.
-                self.relay.call_at(time.monotonic() + _ABANDONED_SECONDS, self, self.close)
-
-    def guarded(self, step: Callable[[float], None]) -> None:
-        """Run one step of a flow, unless the connection is closed. When one end breaks, the other is reset too."""
-        if self.closed:
-            return  # by another event of the same round
-        try:
-            step(time.monotonic())
-        except BlockingIOError:
-            pass
-        except OSError:
-            self.abort()
-        if all(flow.finished and flow.source_ended for flow in self.flows):
-            self.close()
-        elif not self.closed:
-            self._watch_ends()
+    def _close_end(self, end: socket.socket) -> None:
+        if self._reset:
+            close_with_reset(end)
+        end.close()
 
 
 def close_with_reset(end: socket.socket) -> None:

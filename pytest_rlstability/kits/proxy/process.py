@@ -6,11 +6,12 @@ the parent dies, because a worker that the test forked may hold it open.
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
-import selectors
 import signal
 import socket
+from typing import Any
 
 from pytest_rlstability.kits.proxy import HOST
 from pytest_rlstability.kits.proxy.faults import Rule
@@ -19,40 +20,48 @@ from pytest_rlstability.kits.proxy.relay import Relay
 _JOINING_SECONDS = 10.0
 
 
-def _serve_control_line(relay: Relay, line: socket.socket) -> None:
-    """Answer the test's requests between two rounds of the relay."""
-    unfinished = b""
-
-    def ready(events: int) -> None:
-        nonlocal unfinished
+async def _serve(job: dict[str, Any]) -> None:
+    async with asyncio.TaskGroup() as tasks:
+        relay = Relay(tasks, [(family, tuple(address)) for family, address in job["upstream"]], job["seed"])
+        reader, writer = await asyncio.open_connection(sock=_control_line(relay.port))
+        _stop_with_parent(reader, job["parent"])
         try:
-            received = line.recv(65536)
+            while request := await reader.readline():
+                relay.accept()  # the counts must include every connection made before the request
+                _do(relay, *json.loads(request))
+                writer.write(json.dumps(relay.counts).encode() + b"\n")
         except ConnectionError:
-            received = b""
-        if not received:
-            relay.stop()
-            return
-        *requests, unfinished = (unfinished + received).split(b"\n")
-        for request in requests:
-            match json.loads(request):
-                case ["add", rule]:
-                    relay.add(Rule(**rule))
-                case ["clear", _]:
-                    relay.clear()
-                case [name, _] if name != "count":
-                    raise ValueError(f"unknown request {name!r}")
-            line.sendall(json.dumps(relay.counts).encode() + b"\n")
-
-    relay.watch(line, selectors.EVENT_READ, ready)
+            pass  # the test was killed
+        relay.close()
 
 
-def _stop_with_parent(relay: Relay, parent: int) -> None:
+def _control_line(port: int) -> socket.socket:
+    """Tell the test our ports, and wait for it to connect."""
+    with socket.create_server((HOST, 0)) as listener:
+        listener.settimeout(_JOINING_SECONDS)
+        print(json.dumps({"port": port, "control_port": listener.getsockname()[1]}), flush=True)
+        line, _ = listener.accept()
+    return line
+
+
+def _do(relay: Relay, name: str, rule: dict[str, Any] | None) -> None:
+    match name:
+        case "add":
+            relay.add(Rule(**rule or {}))
+        case "clear":
+            relay.clear()
+        case "count":
+            pass
+        case _:
+            raise ValueError(f"unknown request {name!r}")
+
+
+def _stop_with_parent(reader: asyncio.StreamReader, parent: int) -> None:
     """Linux only: elsewhere the process ends with its control line."""
     if hasattr(os, "pidfd_open"):
-        descriptor = os.pidfd_open(os.getppid())
-        relay.watch(descriptor, selectors.EVENT_READ, lambda events: relay.stop())
+        asyncio.get_running_loop().add_reader(os.pidfd_open(os.getppid()), reader.feed_eof)
         if os.getppid() != parent:
-            relay.stop()  # it died before it could be watched
+            reader.feed_eof()  # it died before it could be watched
 
 
 def _allow_many_descriptors() -> None:
@@ -67,17 +76,7 @@ def _allow_many_descriptors() -> None:
 
 def main(arguments: list[str]) -> None:
     """Serve until the test that started this process closes the control line. The job is the only argument."""
-    job = json.loads(arguments[0])
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the whole group; the test decides what it means
     _allow_many_descriptors()
-    relay = Relay([(family, tuple(address)) for family, address in job["upstream"]], job["seed"])
-    _stop_with_parent(relay, job["parent"])
-    with socket.create_server((HOST, 0)) as listener:
-        listener.settimeout(_JOINING_SECONDS)
-        print(json.dumps({"port": relay.port, "control_port": listener.getsockname()[1]}), flush=True)
-        line, _ = listener.accept()
-    line.settimeout(None)
-    line.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-    _serve_control_line(relay, line)
-    relay.run()
-    relay.close()
+    with asyncio.Runner(loop_factory=asyncio.SelectorEventLoop) as runner:
+        runner.run(_serve(json.loads(arguments[0])))
