@@ -15,21 +15,15 @@ from pytest_rlstability.reports.baselines.file import Baseline, BaselineError, l
 from pytest_rlstability.reports.baselines.measures import Gatherer
 from pytest_rlstability.session.terminal import first_lines
 
-_NARROWING = ("keyword", "markexpr", "deselect", "lf", "stepwise")
-"""Options that leave out tests of a file. With xdist the controller does not hear which."""
-
 
 class BaselineReport:
-    """Measures tests as they end. At the end of the run, compares them with a baseline and saves one.
-
-    It is also a plugin, because it has to know which tests were collected: others may have vanished.
-    """
+    """Measures tests as they end. At the end of the run, compares them with a baseline and saves one."""
 
     def __init__(
         self, config: pytest.Config, compare_with: Path | None, save_to: Path | None, tolerance: float
     ) -> None:
         self.trouble = ""
-        self._config = config
+        self._root = config.rootpath
         self._compare_with = compare_with
         self._save_to = save_to
         self._tolerance = tolerance
@@ -37,7 +31,6 @@ class BaselineReport:
         self._replaced = _load_if_there(save_to)
         self._gatherer = Gatherer()
         self._machine = ""
-        self._present: set[str] = set()
         self._lines: list[str] = []
 
     def handle(self, event: Event) -> None:
@@ -74,12 +67,8 @@ class BaselineReport:
         return comparison
 
     def _vanished(self, baseline: Baseline) -> list[str]:
-        """The tests of *baseline* whose file is gone, or was collected whole and does not have them any more."""
-        config, names_tests = self._config, any("::" in given for given in self._config.args)
-        is_narrowed = names_tests or any(config.getoption(option, None) for option in _NARROWING)
-        whole = set() if is_narrowed else {_file_of(test) for test in self._present}
-        missing = sorted(baseline.tests.keys() - self._present)
-        return [test for test in missing if _file_of(test) in whole or not (config.rootpath / _file_of(test)).exists()]
+        """The tests of *baseline* whose file is gone."""
+        return [test for test in sorted(baseline.tests) if not (self._root / test.partition("::")[0]).exists()]
 
     def _save(self, path: Path) -> None:
         """Save the measures of this run. Tests that were not run keep theirs, except those that have vanished."""
@@ -94,20 +83,6 @@ class BaselineReport:
             self.trouble = f"{self.trouble}\n{trouble}".strip()
         else:
             self._lines.append(f"baseline of {counted(len(tests), 'test')} saved in {path}")
-
-    def pytest_deselected(self, items: Sequence[pytest.Item]) -> None:
-        self._present.update(item.nodeid for item in items)
-
-    def pytest_collection_finish(self, session: pytest.Session) -> None:
-        self._present.update(item.nodeid for item in session.items)
-
-    @pytest.hookimpl(optionalhook=True)
-    def pytest_xdist_node_collection_finished(self, node: object, ids: Sequence[str]) -> None:
-        self._present.update(ids)
-
-
-def _file_of(test: str) -> str:
-    return test.partition("::")[0]
 
 
 def _listed(what: str, names: Sequence[str]) -> list[str]:
@@ -153,6 +128,4 @@ def open_report(config: pytest.Config) -> BaselineReport | None:
         tolerance = parse_tolerance(given)
     except ValueError:
         raise pytest.UsageError(f"rl_baseline_tolerance={given} is not a share such as 20% or 0.2") from None
-    report = BaselineReport(config, compare_with, save_to, tolerance)
-    config.pluginmanager.register(report, "rlstability-baseline")
-    return report
+    return BaselineReport(config, compare_with, save_to, tolerance)

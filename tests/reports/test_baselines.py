@@ -291,7 +291,7 @@ def test_a_diff_of_two_files_is_the_measures_that_changed(tmp_path: Path) -> Non
     first, second = one.read_text().splitlines(), two.read_text().splitlines()
     changed = [(a, b) for a, b in zip(first, second, strict=True) if a != b]
     assert changed == [
-        ('   "peak_memory": {"value": 50000000, "spread": 0}', '   "peak_memory": {"value": 60000000, "spread": 0}')
+        ('   "peak_memory": {"value": 50000000, "spread": 0},', '   "peak_memory": {"value": 60000000, "spread": 0},')
     ]
 
 
@@ -373,6 +373,7 @@ class Config:
         self._options = options
         self._tolerance = tolerance
         self.invocation_params = SimpleNamespace(dir=folder)
+        self.rootpath = folder
 
     def getoption(self, name: str) -> str | None:
         return self._options.get(name)

@@ -64,22 +64,18 @@ def save(path: Path, baseline: Baseline) -> None:
         "schema": SCHEMA,
         "saved": baseline.saved,
         "machine": baseline.machine,
-        "tests": {name: _test_to(baseline.tests[name]) for name in sorted(baseline.tests)},
+        "tests": {name: _plain(asdict(baseline.tests[name])) for name in sorted(baseline.tests)},
     }
     with replacing(path) as file:
         file.write(_MEASURE.sub(r'{"value": \1, "spread": \2}', json.dumps(data, indent=1)) + "\n")
 
 
-def _test_to(test: TestMeasures) -> dict[str, object]:
-    entry: dict[str, object] = {"runs": test.runs, "passes": test.passes}
-    for name in _MEASURES:
-        if (measure := getattr(test, name)) is not None:
-            entry[name] = _rounded(asdict(measure))
-    if test.lap_seconds is not None:
-        entry |= _rounded({"load": test.load})
-    if test.growth:
-        entry["growth"] = {name: _rounded(asdict(test.growth[name])) for name in sorted(test.growth)}
-    return entry
+def _plain(value: Any) -> Any:
+    """*value* without what was not measured, and with numbers of three digits: more would make every diff longer."""
+    if isinstance(value, dict):
+        return {name: _plain(value[name]) for name in value if value[name] not in (None, {})}
+    short = float(f"{value:.3g}")
+    return int(short) if short.is_integer() else short
 
 
 def _test_from(entry: Mapping[str, Any]) -> TestMeasures:
@@ -97,9 +93,3 @@ def _test_from(entry: Mapping[str, Any]) -> TestMeasures:
 
 def _measure_from(entry: Mapping[str, Any]) -> Measure:
     return Measure(float(entry["value"]), float(entry["spread"]))
-
-
-def _rounded(numbers: Mapping[str, float]) -> dict[str, float]:
-    """*numbers* to three digits: more would make every diff longer."""
-    short = {name: float(f"{number:.3g}") for name, number in numbers.items()}
-    return {name: int(number) if number.is_integer() else number for name, number in short.items()}
