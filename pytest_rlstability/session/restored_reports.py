@@ -36,7 +36,22 @@ def restore_report(item: pytest.Item, data: Json) -> pytest.TestReport:
     assert report is not None, f"no plugin knows the report type {data.get('$report_type')!r}"
     if subtest is not None:
         restore_subtest(item, report, subtest)
+    if isinstance(item, pytest.DoctestItem) and report.failed and isinstance(report.longrepr, str):
+        report.longrepr = _DoctestFailure(report.longrepr)  # type: ignore[assignment]
     return report
+
+
+class _DoctestFailure:
+    """What pytest shows of a failed doctest. It has no message for one line, and the first line of a text is none."""
+
+    def __init__(self, text: str) -> None:
+        self._text = text
+
+    def __str__(self) -> str:
+        return self._text
+
+    def toterminal(self, writer: Any) -> None:
+        writer.line(self._text)
 
 
 def restore_warning(recorded: WarningRecorded) -> warnings.WarningMessage:
