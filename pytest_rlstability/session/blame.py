@@ -21,6 +21,8 @@ with the process, None when nothing did. Raises ``OutOfTimeError`` after so many
 _CHANCES = 2
 _CONFIRMATIONS = 4
 """How often a victim must pass alone before another test is blamed."""
+_NAMED = 5
+"""How many tests that do damage only together are named in a text; the command names all."""
 
 
 class OutOfTimeError(Exception):
@@ -77,6 +79,8 @@ class BlameSearch:
             return Blame(self._not_found(tail, len(earlier)))
         culprit = found[0]
         after = "" if victim is None else "It passes alone. "
+        if len(found) > len(tail) + 1:
+            return Blame(f"{after}{self._several(found[: len(found) - len(tail)])}", None, tuple(found))
         return Blame(f"{after}{culprit.nodeid} does the damage: {self._how(found)}.", culprit, tuple(found))
 
     def _search(
@@ -98,7 +102,7 @@ class BlameSearch:
     def _halve(
         self, suspects: list[pytest.Item], tail: list[pytest.Item], verdict: Verdict
     ) -> list[pytest.Item] | None:
-        """The one suspect that makes the process die with *tail* after it. None when that takes several, or does not
+        """The suspects that make the process die with *tail* after them: one where one is enough. None when it does not
         happen again. Not every damage kills every time: each sequence has several chances."""
         if not any(self._dies([*suspects, *tail], verdict) for _ in range(_CHANCES)):
             return None
@@ -107,9 +111,23 @@ class BlameSearch:
             halves = (suspects[middle:], suspects[:middle]) * _CHANCES
             dying = next((half for half in halves if self._dies([*half, *tail], verdict)), None)
             if dying is None:
-                return None
+                return [*self._without_bystanders(suspects, tail, verdict), *tail]
             suspects = dying
         return [*suspects, *tail]
+
+    def _without_bystanders(
+        self, suspects: list[pytest.Item], tail: list[pytest.Item], verdict: Verdict
+    ) -> list[pytest.Item]:
+        """Those of *suspects* that cannot be left out, as far as the time allows: neither half of them is enough."""
+        size = max(1, len(suspects) // 4)
+        until = (self._clock() + self._deadline) / 2
+        while size > 0:
+            for start in reversed(range(0, len(suspects), size)):
+                fewer = suspects[:start] + suspects[start + size :]
+                if fewer and self._clock() < until and self._dies([*fewer, *tail], verdict):
+                    suspects = fewer
+            size //= 2
+        return suspects
 
     def _is_confirmed(self, tail: list[pytest.Item]) -> bool:
         """Whether the victim passes alone again and again: else it may have died with the suspect by chance."""
@@ -131,6 +149,13 @@ class BlameSearch:
         if len(found) == 1:
             return f"its process dies when it runs alone too ({tries})"
         return f"with it before this test in the same process, the process dies again ({tries})"
+
+    def _several(self, needed: list[pytest.Item]) -> str:
+        names = ", ".join(item.nodeid for item in needed[:_NAMED]) + (", ..." if len(needed) > _NAMED else "")
+        return (
+            f"No single culprit found: {len(needed)} of the tests that ran before in the same process make it die "
+            f"again together ({names}; found with {self._tried} runs in fresh processes)."
+        )
 
     def _not_found(self, tail: list[pytest.Item], suspects: int) -> str:
         """Say honestly that nothing was found, and why."""

@@ -111,7 +111,18 @@ def test_nobody_is_named_when_it_does_not_happen_again():
 
 def test_nobody_is_named_when_two_tests_are_needed_together():
     world = World(lambda names: DEATH if {"b", "f", "v"} <= set(names) else None)
-    assert named(world.find("abcdefgh", "v")) == (None, "")
+    blame = world.find("abcdefgh", "v")
+    assert named(blame) == (None, "bfv")
+    assert "No single culprit found: 2 of the tests that ran before" in blame.text
+    assert "(b, f; found with" in blame.text
+
+
+def test_with_little_time_more_tests_than_needed_are_told_but_none_is_missing():
+    world = World(lambda names: DEATH if {"b", "f", "v"} <= set(names) else None)
+    blame = world.find("abcdefghijklmnop", "v", budget=100)
+    assert named(blame) == (None, "abefv")
+    assert "No single culprit found: 4 of the tests" in blame.text
+    assert world.now <= 100
 
 
 def test_nobody_is_named_when_the_time_is_over():
