@@ -1,4 +1,4 @@
-"""``ForkedPyBoy``: PyBoy's API in the test, PyBoy itself in another process."""
+"""``ForkedPyBoy``: PyBoy's API in the test, PyBoy itself in another process, and stand-ins for what lives there."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ import threading
 import time
 import traceback
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import IO, Any
 
 from pytest_rlstability.kits.pyboy.channel import Step
 from pytest_rlstability.kits.pyboy.errors import EmulatorCrashed, EmulatorDiedError, EmulatorStalled, LastSeen
 from pytest_rlstability.kits.pyboy.launch import EmulatorProcess, plain_options
-from pytest_rlstability.kits.pyboy.remote import RemoteObject, RemoteScreen, walk
+from pytest_rlstability.kits.pyboy.views import ViewedScreen
 from pytest_rlstability.model.units import format_duration, parse_duration
 
 STALL_AFTER = "30s"
@@ -265,3 +265,66 @@ def _step_as_code(function: Callable[..., Any], arguments: tuple[Any, ...], keyw
     if function in (operator.getitem, operator.setitem):
         return f"[{arguments[0]!r}]"
     return f".{arguments[0] if arguments else function.__name__}"
+
+
+class RemoteObject:
+    """An object of the emulator, known by the steps that lead to it: ``boy.get_sprite(3).tiles[0]``. Each use walks the
+    steps again, so nothing is kept alive in the other process."""
+
+    def __init__(self, boy: ForkedPyBoy, steps: tuple[Step, ...], text: str) -> None:
+        self.__dict__.update(_boy=boy, _steps=steps, _text=text)
+
+    def _ask(self, function: Callable[..., Any], *arguments: Any, **keywords: Any) -> Any:
+        return walk(self._boy, (*self._steps, (function, arguments, keywords)))
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("_"):
+            raise AttributeError(name)
+        return self._ask(getattr, name)
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        self._ask(setattr, name, value)
+
+    def __call__(self, *arguments: Any, **keywords: Any) -> Any:
+        return self._ask(operator.call, *arguments, **keywords)
+
+    def __getitem__(self, key: Any) -> Any:
+        return self._ask(operator.getitem, key)
+
+    def __setitem__(self, key: Any, value: Any) -> None:
+        self._ask(operator.setitem, key, value)
+
+    def __len__(self) -> int:
+        return int(self._ask(len))
+
+    def __iter__(self) -> Iterator[Any]:
+        return (self[index] for index in range(len(self)))
+
+    def __repr__(self) -> str:
+        return str(self._text)
+
+
+def walk(boy: ForkedPyBoy, steps: tuple[Step, ...]) -> Any:
+    """What *steps* lead to: the value itself, or a stand-in if the value cannot be sent."""
+    kind, value = boy.ask("do", steps)
+    if kind == "object":
+        return RemoteObject(boy, steps, value)
+    if kind == "objects":
+        return [RemoteObject(boy, (*steps, (operator.getitem, (index,), {})), text) for index, text in enumerate(value)]
+    return value
+
+
+class RemoteScreen(ViewedScreen, RemoteObject):
+    """``boy.screen``: pixels straight from shared memory, everything else by request."""
+
+    def __init__(self, boy: ForkedPyBoy, pixels: Any) -> None:
+        super().__init__(boy, ((getattr, ("screen",), {}),), "the screen of a forked PyBoy")
+        self.__dict__.update(_given=[], _pixels=pixels)
+
+    def _look(self, attribute: str) -> tuple[Any, int]:
+        self._boy.check_alive()
+        return self._pixels, self._boy.frame
+
+    def keep_last(self) -> None:
+        """From now on show a copy of the last frame: the shared memory is about to be released."""
+        self.__dict__["_pixels"] = self._pixels.copy()

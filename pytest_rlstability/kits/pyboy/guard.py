@@ -14,11 +14,10 @@ from typing import Any
 import pytest
 
 from pytest_rlstability.child.locks.patch import install, uninstall
-from pytest_rlstability.kits.pyboy.accesses import Access, AccessLog
 from pytest_rlstability.kits.pyboy.launch import place_rom
 from pytest_rlstability.kits.pyboy.listeners import UnnoticedErrors
 from pytest_rlstability.kits.pyboy.locks import held_locks
-from pytest_rlstability.kits.pyboy.ordering import Order
+from pytest_rlstability.kits.pyboy.ordering import Access, AccessLog, Order
 from pytest_rlstability.kits.pyboy.views import ViewedScreen
 from pytest_rlstability.model.user_code import Site, here
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from pytest_rlstability.kits.pyboy.accesses import Access, AccessLog
+from pytest_rlstability.kits.pyboy.ordering import Access, AccessLog
 from pytest_rlstability.model.user_code import Site
 
 MAIN, CAPTURE = 1, 2
