@@ -63,6 +63,7 @@ class EventBus:
         )
         self._soaks = SoakSummary()
         self._running: dict[str, Started] = {}
+        self._hosts: dict[str, str] = {}
         self._live: LiveLine | None = None
 
     def emit(self, event: Event) -> None:
@@ -81,6 +82,7 @@ class EventBus:
     def handle(self, event: Event) -> None:
         """Show an event in the terminal and hand it to the reports, which get no notes."""
         self._soaks.handle(event)
+        self._hosts[event.worker] = event.host
         if isinstance(event, Started):
             self._running[event.test] = event
         elif isinstance(event, Finished):
@@ -130,12 +132,13 @@ class EventBus:
         close_when_silent(gateway, SILENCE)
 
     @pytest.hookimpl(optionalhook=True)
-    def pytest_handlecrashitem(self, crashitem: str, report: pytest.TestReport) -> None:
+    def pytest_handlecrashitem(self, crashitem: str, report: Any) -> None:
         """A worker was lost with this test: give the reports the end that it cannot send."""
+        worker = report.node.gateway.id
         started = self._running.get(crashitem, Started(test=crashitem))
-        where = f" It ran on {started.host}." if started.host else ""
-        text = f"{report.longrepr}\nThe worker died, or the connection to its host broke.{where}"
-        report.longrepr = text
+        host = self._hosts.get(worker, "")
+        where = f" It ran on {host}." if host else ""
+        report.longrepr = f"{report.longrepr}\nThe worker died, or the connection to its host broke.{where}"
         self.handle(
             Finished(
                 test=crashitem,
@@ -143,9 +146,9 @@ class EventBus:
                 duration=max(0.0, time.time() - started.time),
                 backend=started.backend,
                 seed=started.seed,
-                report=text,
-                host=started.host,
-                worker=started.worker,
+                report=report.longrepr,
+                host=host,
+                worker=worker,
             )
         )
 
