@@ -11,6 +11,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
@@ -24,12 +25,13 @@ from pytest_rlstability.osinfo.worker_stacks import worker_stacks
 from pytest_rlstability.steps import worker
 
 Ending = Literal["ok", "raised", "crash", "hang"]
+StageState = Literal["done", "raised", "open"]
 
 _TAIL = 8192
 _LOOK_EVERY = 0.1
 _MOST_OUTPUT = 32 * 2**20
 _MARK = "RLSTABILITY_STEP"
-_STDOUT, _STDERR, _EARLIER = "stdout.txt", "stderr.txt", ".earlier"
+_STDOUT, _STDERR = "stdout.txt", "stderr.txt"
 _STACKS_SIGNAL: int | None = STACKS_SIGNAL or getattr(signal, "SIGUSR1", None)
 
 
@@ -59,11 +61,10 @@ class Step:
 
 @dataclass(frozen=True)
 class StageRecord:
-    """A stage that a step's function entered."""
+    """A stage that a step's function entered. Its name begins with those of the stages around it."""
 
     name: str
-    state: Literal["done", "raised", "open"]
-    seconds: float | None = None
+    state: StageState
 
 
 @dataclass(frozen=True)
@@ -126,7 +127,7 @@ def run_step(step: Step) -> Outcome:
             process.wait()
         outcome = stopped or _ended(step.name, directory, process.returncode)
         return replace(
-            outcome, stdout=_output(directory / _STDOUT), stderr=_output(directory / _STDERR),
+            outcome, stdout=_tail(directory / _STDOUT), stderr=_tail(directory / _STDERR),
             stack=outcome.stack or _tail(directory / worker.STACK), seconds=time.monotonic() - started,
             workers=outcome.workers or _dead_worker_stacks(directory),
             stages=read_stages(_tail(directory / worker.STAGES, sys.maxsize).splitlines()),
@@ -184,38 +185,27 @@ def _dead_worker_stacks(directory: Path) -> str:
 
 
 def _bound_output(directory: Path) -> None:
-    """Empty output files before they fill the disk; their tails are kept."""
+    """Cut output files down to their tails before they fill the disk."""
     for path in (directory / _STDOUT, directory / _STDERR):
         if path.stat().st_size > _MOST_OUTPUT:
-            path.with_suffix(_EARLIER).write_text(_tail(path), encoding="utf-8")
+            tail = _tail(path)
             os.truncate(path, 0)
-
-
-def _output(path: Path) -> str:
-    return (_tail(path.with_suffix(_EARLIER)) + _tail(path))[-_TAIL:]
+            with open(path, "a", encoding="utf-8") as stream:
+                stream.write(tail)
 
 
 def read_stages(lines: Iterable[str]) -> tuple[StageRecord, ...]:
     """The stages that a step's function entered, in order; a line that a crash cut short is left out.
 
-    >>> read_stages(['{"begin": "make env", "at": 1.0}', '{"end": "done", "at": 1.5}', '{"begin": "learn", "at": 2.0}'])
-    (StageRecord(name='make env', state='done', seconds=0.5), StageRecord(name='learn', state='open', seconds=None))
+    >>> read_stages(['["make env", "open"]', '["make env", "done"]', '["learn", "open"]', '["lea'])
+    (StageRecord(name='make env', state='done'), StageRecord(name='learn', state='open'))
     """
-    records: list[StageRecord] = []
-    inside: list[tuple[int, float]] = []
+    states: dict[str, StageState] = {}
     for line in lines:
-        try:
-            crumb = json.loads(line)
-        except ValueError:
-            continue
-        if "begin" in crumb:
-            inside.append((len(records), crumb["at"]))
-            path = [records[index].name.rpartition(" > ")[2] for index, _ in inside[:-1]]
-            records.append(StageRecord(" > ".join([*path, crumb["begin"]]), "open"))
-        elif inside:
-            index, began = inside.pop()
-            records[index] = StageRecord(records[index].name, crumb["end"], crumb["at"] - began)
-    return tuple(records)
+        with suppress(ValueError):
+            name, state = json.loads(line)
+            states[name] = state
+    return tuple(StageRecord(*record) for record in states.items())
 
 
 def _tail(path: Path, most: int = _TAIL) -> str:

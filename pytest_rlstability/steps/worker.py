@@ -8,14 +8,12 @@ from __future__ import annotations
 
 import contextlib
 import faulthandler
-import functools
 import importlib
 import importlib.util
 import inspect
 import json
 import os
 import sys
-import time
 import traceback
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
@@ -76,7 +74,7 @@ def _attempt(job: Mapping[str, Any], directory: Path) -> dict[str, Any]:
         else:
             function, arguments = _function(job["call"]), dict(job["arguments"])
             if "rl_stage" in inspect.signature(function).parameters:
-                arguments["rl_stage"] = functools.partial(_stage, os.open(directory / STAGES, _APPEND))
+                arguments["rl_stage"] = _Stages(directory / STAGES).stage
             value = function(**arguments)
         json.dumps(value)
     except BaseException as error:
@@ -85,20 +83,27 @@ def _attempt(job: Mapping[str, Any], directory: Path) -> dict[str, Any]:
     return {"ending": "ok", "result": value}
 
 
-@contextlib.contextmanager
-def _stage(descriptor: int, name: str) -> Iterator[None]:
-    """Each record is written before the code goes on, so that it survives a crash."""
+class _Stages:
+    """Gives ``rl_stage``. Each record is written before the code goes on, so that it survives a crash."""
 
-    def write(event: str, text: str) -> None:
-        os.write(descriptor, (json.dumps({event: text, "at": time.monotonic()}) + "\n").encode())
+    def __init__(self, path: Path) -> None:
+        self._descriptor = os.open(path, _APPEND)
+        self._inside: list[str] = []
 
-    write("begin", str(name))
-    try:
-        yield
-    except BaseException:
-        write("end", "raised")
-        raise
-    write("end", "done")
+    @contextlib.contextmanager
+    def stage(self, name: str) -> Iterator[None]:
+        self._inside.append(str(name))
+        self._write("open")
+        state = "raised"
+        try:
+            yield
+            state = "done"
+        finally:
+            self._write(state)
+            self._inside.pop()
+
+    def _write(self, state: str) -> None:
+        os.write(self._descriptor, (json.dumps([" > ".join(self._inside), state]) + "\n").encode())
 
 
 def _function(call: str) -> Callable[..., object]:

@@ -9,8 +9,15 @@ from pathlib import Path
 import pytest
 
 from pytest_rlstability.doctor import report
-from pytest_rlstability.doctor.examination import YOUR_STAGES, Examination, Examiner, StepReport, report_of
-from pytest_rlstability.doctor.places import place_of, stack_of
+from pytest_rlstability.doctor.examination import (
+    YOUR_STAGES,
+    Examination,
+    Examiner,
+    StepReport,
+    place_of,
+    report_of,
+    stack_of,
+)
 from pytest_rlstability.doctor.plugins import shipped_steps
 from pytest_rlstability.doctor.step_list import (
     MODULES,
@@ -95,7 +102,7 @@ def test_states(outcome: Outcome, state: str) -> None:
 
 
 def test_table_of_the_users_stages() -> None:
-    stages = (StageRecord("data", "done", 0.1), StageRecord("env", "raised", 0.1), StageRecord("model", "open"))
+    stages = (StageRecord("data", "done"), StageRecord("env", "raised"), StageRecord("model", "open"))
     dead = StepReport("app:main", YOUR_STAGES, "crash", "SIGSEGV", "SIGSEGV", "app.py:3 in main", 1.5, stages=stages)
     fine = StepReport("app:data", YOUR_STAGES, "ok", "ok", seconds=0.25)
     words = [line.split() for step in (fine, dead) for line in report.step_lines(step)]

@@ -12,9 +12,8 @@ import pytest
 from report_logs import event
 
 from pytest_rlstability.leaks.signals.registry import signal_facts
-from pytest_rlstability.reports.baseline import open_report, parse_tolerance
+from pytest_rlstability.reports.baseline import Baseline, BaselineError, load, open_report, parse_tolerance, save
 from pytest_rlstability.reports.baselines.compare import compare, excess, lap_excess, rate_excess
-from pytest_rlstability.reports.baselines.file import Baseline, BaselineError, load, save
 from pytest_rlstability.reports.baselines.measures import Gatherer, Measure, TestMeasures
 
 MIB = 2.0**20

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from pytest_rlstability.reports.baselines.file import KIND, SCHEMA
+from pytest_rlstability.reports.baseline import KIND, SCHEMA
 
 TESTS = """
     import os

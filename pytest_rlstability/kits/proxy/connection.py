@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from pytest_rlstability.kits.proxy.faults import Direction, Effect, Rule
 
 if TYPE_CHECKING:
-    from pytest_rlstability.kits.proxy.relay import Relay
+    from pytest_rlstability.kits.proxy.process import Relay
 
 _CHUNK = 256 * 1024
 _PENDING_LIMIT = 1024 * 1024

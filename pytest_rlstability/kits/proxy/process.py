@@ -1,5 +1,8 @@
 """The proxy's own process: the relay, and a control line to the test that started it.
 
+While nothing happens the relay sleeps without a timeout, so that it uses no CPU and does not look like progress to the
+stall watchdog.
+
 The control line is a socket that carries one JSON value per line each way. The process ends when it is closed or when
 the parent dies, because a worker that the test forked may hold it open.
 """
@@ -9,15 +12,110 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import random
 import signal
 import socket
+import sys
+from collections import Counter
+from collections.abc import Sequence
 from typing import Any
 
 from pytest_rlstability.kits.proxy import HOST
-from pytest_rlstability.kits.proxy.faults import Rule
-from pytest_rlstability.kits.proxy.relay import Relay
+from pytest_rlstability.kits.proxy.connection import Connection, close_with_reset
+from pytest_rlstability.kits.proxy.faults import Draw, Rule
 
 _JOINING_SECONDS = 10.0
+
+
+class Relay:
+    """Accepts connections, applies the rules, counts. Its connections are among *tasks*. *upstream* are the addresses
+    of the server, each with its family."""
+
+    def __init__(self, tasks: asyncio.TaskGroup, upstream: Sequence[tuple[int, tuple[str, int]]], seed: object) -> None:
+        self.tasks = tasks
+        self.upstream = upstream
+        self.counts: Counter[str] = Counter()
+        self.connections: set[Connection] = set()
+        self._seed = seed
+        self._draws: list[Draw] = []
+        self._rules_added = 0
+        # Keeps the port reserved while ``refuse`` has the listener closed.
+        self._placeholder = _bound_socket(0)
+        self.port: int = self._placeholder.getsockname()[1]
+        self._listener: socket.socket | None = None
+        self._listen()
+
+    def add(self, rule: Rule) -> None:
+        """Apply *rule* to new connections, and to those already open if it names neither *every* nor *rate*."""
+        self._rules_added += 1
+        if rule.fault == "refuse" and rule.strikes_all:
+            if self._listener is not None:
+                self._stop_listening(self._listener)
+                self.counts["refuse"] += 1
+            return
+        self._draws.append(Draw(rule, f"{self._seed}:{self._rules_added}"))
+        if rule.strikes_all:
+            for connection in self.connections:
+                connection.arm(rule)
+
+    def clear(self) -> None:
+        """Remove every rule; bytes that a fault holds back pass on."""
+        self._draws.clear()
+        for flow in (flow for connection in self.connections for flow in connection.flows):
+            flow.disarm()
+        if self._listener is None:
+            self._listen()
+
+    def close(self) -> None:
+        for connection in self.connections:
+            connection.close()
+        if self._listener is not None:
+            self._stop_listening(self._listener)
+        self._placeholder.close()
+
+    def report_unreachable(self, error: OSError) -> None:
+        self.counts["unreachable"] += 1
+        if self.counts["unreachable"] == 1:
+            host, port = self.upstream[-1][1]
+            reason = f"[Errno {error.errno}] {os.strerror(error.errno or 0)}"
+            print(f"chaos_proxy: cannot reach the server at {host}:{port}: {reason}", file=sys.stderr, flush=True)
+
+    def accept(self) -> None:
+        """Accept the clients that wait."""
+        while self._listener is not None:
+            try:
+                client, _ = self._listener.accept()
+            except OSError:
+                return  # no client is waiting, or it gave up before its turn
+            self.counts["connections"] += 1
+            struck = [draw.rule for draw in self._draws if draw.next()]
+            if any(rule.fault == "refuse" for rule in struck):
+                self.counts["refuse"] += 1
+                close_with_reset(client)
+                continue
+            chance = random.Random(f"{self._seed}:connection:{self.counts['connections']}")
+            connection = Connection(self, client, chance)
+            for rule in struck:
+                connection.arm(rule)
+            self.connections.add(connection)
+
+    def _listen(self) -> None:
+        self._listener = _bound_socket(self.port)
+        self._listener.listen(1024)
+        self._listener.setblocking(False)
+        asyncio.get_running_loop().add_reader(self._listener, self.accept)
+
+    def _stop_listening(self, listener: socket.socket) -> None:
+        asyncio.get_running_loop().remove_reader(listener)
+        listener.close()
+        self._listener = None
+
+
+def _bound_socket(port: int) -> socket.socket:
+    bound = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+    bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    bound.bind((HOST, port))
+    return bound
 
 
 async def _serve(job: dict[str, Any]) -> None:

@@ -1,1 +1,1 @@
-"""A run compared with a saved one: what is measured of each test, how changes are judged, and the file."""
+"""A run compared with a saved one: what is measured of each test, and how changes are judged."""
