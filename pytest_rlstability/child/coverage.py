@@ -6,8 +6,8 @@ under way there, whoever started it: ``coverage run``, pytest-cov, or the pytest
 
 from __future__ import annotations
 
-import os
 import sys
+from os import getpid  # bound here: a test may replace them
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +22,7 @@ def _current() -> Any:
 
 
 def _data_file(directory: Path) -> str:
-    return str(directory / f"{os.getpid()}.coverage")
+    return str(directory / f"{getpid()}.coverage")
 
 
 def configuration() -> Json | None:

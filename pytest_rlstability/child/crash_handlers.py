@@ -11,6 +11,8 @@ import functools
 import os
 from collections.abc import Callable
 from contextlib import suppress
+from os import getpid  # bound here: a test may replace them
+from os import open as open_descriptor
 from pathlib import Path
 from typing import Any
 
@@ -33,7 +35,7 @@ class CrashHandlers:
     """
 
     def __init__(self, *, hold: bool) -> None:
-        self._descriptor = os.open(os.devnull, os.O_WRONLY)
+        self._descriptor = open_descriptor(os.devnull, os.O_WRONLY)
         self._suspended: FatalHandlers | None = None
         self._enable, self._disable = faulthandler.enable, faulthandler.disable
         # Its handlers are installed once, on top of what is there: pytest's own use must be undone first.
@@ -102,9 +104,9 @@ def follow_forks(directory: Path, cut_off: Callable[[], bool]) -> None:
         # Off first: faulthandler installs its handlers only when it believes that they are not there.
         faulthandler.disable()
         default_fatal_signals()
-        path = worker_faults_path(directory, os.getpid())
+        path = worker_faults_path(directory, getpid())
         with suppress(OSError):
-            _write_stacks_to(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600))
+            _write_stacks_to(open_descriptor(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600))
 
     if hasattr(os, "register_at_fork"):
         os.register_at_fork(after_in_child=in_child)

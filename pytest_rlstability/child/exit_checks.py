@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import sys
-import warnings
 from collections.abc import Callable
 from contextlib import suppress
+from warnings import WarningMessage  # bound here: a test may replace them
 
 import pytest
 
@@ -33,7 +33,8 @@ def check_exit(item: pytest.Item, look: Callable[[], None], *, finalizing: bool)
         collect()
         look()
         if not finalizing:
-            join_threads()
+            with suppress(Exception):  # a test may have replaced what threading itself uses
+                join_threads()
             run_exit_callbacks()
             collect()
         _warn_of_late_errors(item)
@@ -50,7 +51,7 @@ def _warn(item: pytest.Item, warn: Callable[[pytest.Config], None]) -> None:
     try:
         warn(item.config)
     except Exception as error:  # warnings are errors here, but the test has passed
-        message = warnings.WarningMessage(error, type(error), str(item.path), 1)  # type: ignore[arg-type]
+        message = WarningMessage(error, type(error), str(item.path), 1)  # type: ignore[arg-type]
         item.ihook.pytest_warning_recorded.call_historic(
             kwargs={"warning_message": message, "when": "runtest", "nodeid": item.nodeid, "location": None}
         )

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import sys
 from contextlib import suppress
-from os import O_CLOEXEC, O_WRONLY, close, open, write  # bound here: a test may replace them
+from os import close, open, write  # bound here: a test may replace them
 
 if sys.platform == "linux":
+    from os import O_CLOEXEC, O_WRONLY
     from resource import RLIM_INFINITY, RLIMIT_DATA, RUSAGE_CHILDREN, getrusage, setrlimit
 
 from pytest_rlstability.osinfo.linux import status

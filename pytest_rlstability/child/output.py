@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from os import open as open_descriptor  # bound here: a test may replace them
 from pathlib import Path
 
 import pytest
@@ -31,7 +32,7 @@ class Output:
 
     def keep_in(self, paths: tuple[Path, Path]) -> None:
         for descriptor, path in zip(self._descriptors, paths, strict=False):
-            replace_descriptor(descriptor, os.open(path, os.O_RDWR | os.O_CREAT | os.O_TRUNC, 0o600))
+            replace_descriptor(descriptor, open_descriptor(path, os.O_RDWR | os.O_CREAT | os.O_TRUNC, 0o600))
 
 
 @contextmanager

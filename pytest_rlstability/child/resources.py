@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-import os
-import threading
+from os import fstat, listdir  # bound here: a test may replace them
+from threading import active_count  # bound here: a test may replace them
+from threading import enumerate as all_threads
 
 from pytest_rlstability.osinfo import UnavailableError
 from pytest_rlstability.osinfo.descriptors import own_descriptors
@@ -26,7 +27,7 @@ class ResourceSnapshot:
 
     def __init__(self) -> None:
         self._descriptors = _descriptors()
-        self._threads = frozenset(threading.enumerate())
+        self._threads = frozenset(all_threads())
         self._segments = _names(SHARED_MEMORY)
         self._children = _children()
         self._counts = _counts()
@@ -64,7 +65,7 @@ class ResourceSnapshot:
         return [f"descriptor {name} -> {target}" for name, target in targets.items() if target not in theirs]
 
     def _new_threads(self) -> list[str]:
-        return [f"thread {thread.name}" for thread in threading.enumerate() if thread not in self._threads]
+        return [f"thread {thread.name}" for thread in all_threads() if thread not in self._threads]
 
     def _new_segments(self) -> list[str]:
         new = _names(SHARED_MEMORY) - self._segments
@@ -73,12 +74,12 @@ class ResourceSnapshot:
 
 def _counts() -> tuple[int, int, bool]:
     """How many descriptors and threads there are, and whether there is a child."""
-    return len(_names("/dev/fd")), threading.active_count(), hasattr(os, "waitid") and has_children()
+    return len(_names("/dev/fd")), active_count(), has_children()
 
 
 def _names(directory: str) -> frozenset[str]:
     try:
-        return frozenset(os.listdir(directory))
+        return frozenset(listdir(directory))
     except OSError:
         return frozenset()
 
@@ -95,7 +96,7 @@ def _descriptors() -> frozenset[str]:
 
 def _is_open(descriptor: int) -> bool:
     try:
-        os.fstat(descriptor)
+        fstat(descriptor)
     except OSError:
         return False
     return True
@@ -103,6 +104,6 @@ def _is_open(descriptor: int) -> bool:
 
 def _children() -> frozenset[int]:
     """Direct and further children; looks through all processes only if there is one at all."""
-    if not hasattr(os, "waitid") or not has_children():
+    if not has_children():
         return frozenset()
     return frozenset(find_descendants())

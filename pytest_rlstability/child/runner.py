@@ -7,12 +7,14 @@ from __future__ import annotations
 
 import sys
 import threading
-import traceback
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from os import _exit, getpid  # bound here: a test may replace them
 from pathlib import Path
+from threading import enumerate as all_threads
+from threading import get_ident, get_native_id, main_thread  # bound here: a test may replace them
+from traceback import format_exc, print_exc  # bound here: a test may replace them
 from typing import Any
 
 import pytest
@@ -128,8 +130,8 @@ class TestRunner:
         install_channel(self._session.config, ProcessChannel(self._connection, self._counters))
         self._output.keep_in(output_paths(self._directory, link.serial))
         self._crashes.write_to(link.crash_descriptor)
-        for thread in threading.enumerate():
-            self._send_thread(thread, inherited=thread is not threading.main_thread())
+        for thread in all_threads():
+            self._send_thread(thread, inherited=thread is not main_thread())
 
     def work(self, find: FindTest) -> None:
         """Run the tests that come, until the process is to end."""
@@ -184,7 +186,7 @@ class TestRunner:
         except KeyboardInterrupt:
             self._break_off(Interrupted())
         except BaseException:
-            self._break_off(InternalError(traceback.format_exc()))
+            self._break_off(InternalError(format_exc()))
         self._send_junit()
         return order.stays and not (self._broken_off or session.shouldfail or session.shouldstop)
 
@@ -202,7 +204,7 @@ class TestRunner:
         try:
             tear_down(self._session, self._after_last(item))
         except BaseException:
-            traceback.print_exc()
+            print_exc()
 
     def _end(self, item: pytest.Item, before: ResourceSnapshot, *, exit_check: bool) -> None:
         self._counters.enter("exit")
@@ -236,7 +238,7 @@ class TestRunner:
 
     def _send_thread(self, thread: threading.Thread, inherited: bool = False) -> None:
         # A fork changes the number by which the kernel knows a thread, but not thread.native_id.
-        native = threading.get_native_id() if thread.ident == threading.get_ident() else thread.native_id
+        native = get_native_id() if thread.ident == get_ident() else thread.native_id
         self._connection.send(ThreadStarted(thread.ident or 0, native or 0, thread.name, thread.daemon, inherited))
 
     def _note_alarm(self, seconds: float, again: bool) -> None:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import random
 import sys
+from random import seed as seed_random  # bound here: a test may replace them
 from typing import Any
 
 
@@ -21,7 +21,7 @@ class Seeds:
 
     def apply(self, seed: int) -> None:
         """Seed everything for the next test."""
-        random.seed(seed)  # always here: after a fork the generator seeds itself
+        seed_random(seed)  # always here: after a fork the generator seeds itself
         if self._fresh != seed:
             self._seed_libraries(seed)
         self._fresh = None

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import traceback
 from collections.abc import Mapping
 from dataclasses import replace
 from sys import intern
+from traceback import walk_tb  # bound here: a test may replace it
 from typing import Any
 
 import pytest
@@ -39,7 +39,7 @@ def _completed(raised: VerdictFailure, item: pytest.Item, phase: str) -> Verdict
     kind = verdict.facts.get("signal") or verdict.facts.get("class") or ""
     function = getattr(item, "originalname", None) or item.name
     name = signature(f"{verdict.word.lower()} {kind}".strip(), phase, [Frame(item.path.name, 0, function)])
-    calls = traceback.walk_tb(raised.__traceback__)
+    calls = walk_tb(raised.__traceback__)
     frames = [Frame(frame.f_code.co_filename, line, frame.f_code.co_name) for frame, line in calls]
     location = verdict.location or location_in([frame for frame in reversed(frames) if frame.is_users])
     return replace(verdict, facts={"phase": phase, "signature": name, **verdict.facts}, location=location)

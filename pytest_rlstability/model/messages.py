@@ -340,7 +340,7 @@ def encode(message: Message) -> str:
 
 def decode(line: str | bytes) -> Message:
     """The message that ``encode`` made *line* of. ``ValueError``: not JSON. ``ProtocolError``: not one of ours."""
-    sent = json.loads(line)
+    sent = _from_json(line.decode() if isinstance(line, bytes) else line)
     try:
         name, values = sent
         kind = _KINDS[name]
@@ -370,6 +370,10 @@ def plain(value: object, fallback: Callable[[object], str], depth: int = 20) -> 
     return value
 
 
+def _refuse(value: object) -> object:
+    raise TypeError(type(value).__name__)
+
+
 def printable(value: object) -> str:
     """Text for a value that JSON does not know: what a test puts into a report must never break the report."""
     try:
@@ -378,5 +382,16 @@ def printable(value: object) -> str:
         return f"<unprintable {type(value).__name__}>"
 
 
-_to_json = json.JSONEncoder(default=printable).encode
-_to_json_only = json.JSONEncoder().encode
+class _Encoder(json.JSONEncoder):
+    """With references of its own: a test may replace the methods of json's class."""
+
+    iterencode = json.JSONEncoder.iterencode
+
+
+class _Decoder(json.JSONDecoder):
+    raw_decode = json.JSONDecoder.raw_decode
+
+
+_to_json = _Encoder(default=printable).encode
+_to_json_only = _Encoder(default=_refuse).encode
+_from_json = _Decoder().decode

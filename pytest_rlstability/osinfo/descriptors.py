@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 from collections.abc import Iterable
+from os import close, dup2, listdir  # bound here: a test may replace them
 from pathlib import Path
 
 from pytest_rlstability.osinfo import UnavailableError, linux
@@ -18,13 +19,13 @@ def own_descriptors() -> list[str]:
     """The open descriptors of this process, including the one that lists them."""
     if not _OWN:
         raise UnavailableError(f"neither {linux.OWN_DESCRIPTORS} nor /dev/fd exists")
-    return os.listdir(_OWN)
+    return listdir(_OWN)
 
 
 def replace_descriptor(place: int, descriptor: int) -> None:
     """Give the open file *descriptor* the number *place*, which others already use."""
-    os.dup2(descriptor, place, inheritable=False)
-    os.close(descriptor)
+    dup2(descriptor, place, inheritable=False)
+    close(descriptor)
 
 
 def socket_directories(pids: Iterable[int]) -> set[Path]:

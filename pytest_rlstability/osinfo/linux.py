@@ -9,6 +9,8 @@ import os
 import re
 from collections.abc import Iterator
 from io import FileIO
+from os import close, listdir, read, readlink  # bound here: a test may replace them
+from os import open as open_descriptor
 from pathlib import Path
 
 from pytest_rlstability.osinfo import UnavailableError, require_directory
@@ -32,11 +34,11 @@ Pid = int | str
 
 def read_file(path: str) -> bytes:
     """A whole file, in half the time that ``open`` takes."""
-    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    descriptor = open_descriptor(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
-        return b"".join(iter(lambda: os.read(descriptor, 1 << 16), b""))
+        return b"".join(iter(lambda: read(descriptor, 1 << 16), b""))
     finally:
-        os.close(descriptor)
+        close(descriptor)
 
 
 def _about(pid: Pid, name: str, thread: int | None = None) -> bytes:
@@ -50,11 +52,11 @@ def _about(pid: Pid, name: str, thread: int | None = None) -> bytes:
 def read_memory(pid: int, address: int, size: int) -> bytes | None:
     """Bytes of another process's memory; None where that is not allowed, or nothing is there."""
     try:
-        descriptor = os.open(f"/proc/{pid}/mem", os.O_RDONLY | os.O_CLOEXEC)
+        descriptor = open_descriptor(f"/proc/{pid}/mem", os.O_RDONLY | os.O_CLOEXEC)
         try:
             found = os.pread(descriptor, size, address)
         finally:
-            os.close(descriptor)
+            close(descriptor)
     except (OSError, OverflowError):
         return None
     return found if len(found) == size else None
@@ -62,7 +64,7 @@ def read_memory(pid: int, address: int, size: int) -> bytes | None:
 
 def _names(directory: str) -> list[str]:
     try:
-        return os.listdir(directory)
+        return listdir(directory)
     except OSError:
         return []
 
@@ -84,7 +86,7 @@ class AddressSpace:
 
     def __init__(self) -> None:
         try:
-            self._descriptor = os.open("/proc/self/statm", os.O_RDONLY | os.O_CLOEXEC)
+            self._descriptor = open_descriptor("/proc/self/statm", os.O_RDONLY | os.O_CLOEXEC)
         except OSError as error:
             raise UnavailableError(f"cannot read /proc/self/statm: {error.strerror}") from None
 
@@ -93,7 +95,7 @@ class AddressSpace:
         return os.pread(self._descriptor, 4096, 0).partition(b" ")[0]
 
     def close(self) -> None:
-        os.close(self._descriptor)
+        close(self._descriptor)
 
 
 # Processes
@@ -190,7 +192,7 @@ def descriptor_path(pid: Pid, descriptor: int | str) -> str:
 def descriptor_target(pid: Pid, descriptor: int | str) -> str:
     """``pipe:[123]``, ``socket:[456]``, a path; ``?`` when it cannot be read."""
     try:
-        return os.readlink(descriptor_path(pid, descriptor))
+        return readlink(descriptor_path(pid, descriptor))
     except OSError:
         return GONE
 

@@ -6,17 +6,29 @@ journal of the test, without a file, and the reader gets each message at once.
 
 from __future__ import annotations
 
-import os
 import socket
+import struct
 import sys
-import threading
+from _socket import socket as RawSocket  # noqa: N812
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+from socket import SOCK_STREAM, SOL_SOCKET, create_connection, create_server
+from socket import socket as Socket  # noqa: N812
+from threading import Lock
 
 from pytest_rlstability.model.messages import Message, decode, encode
 
+if sys.platform == "linux":
+    from os import getuid
+    from socket import SO_PEERCRED
+
 Address = str | tuple[str, int]
+_UNIX = getattr(socket, "AF_UNIX", None)
+_BACKLOG = 64
+_CREDENTIALS = struct.Struct("iII")
+_send_all, _receive, _connect, _close = RawSocket.sendall, RawSocket.recv, RawSocket.connect, RawSocket.close
+"""Bound here, as all functions that this module uses: a test may replace those of its process."""
 
 
 @dataclass(frozen=True)
@@ -31,11 +43,11 @@ class Endpoint:
 class MessageSocket:
     """One end of a connection. ``send`` waits until the kernel has the message, ``receive`` until there is one."""
 
-    def __init__(self, connection: socket.socket) -> None:
+    def __init__(self, connection: Socket) -> None:
         self._socket = connection
         self._unread = bytearray()
         self._received: list[Message] = []
-        self._lock = threading.Lock()
+        self._lock = Lock()
         self.closed = False
 
     def fileno(self) -> int:
@@ -49,7 +61,7 @@ class MessageSocket:
             if self.closed:
                 return False
             try:
-                self._socket.sendall(line)
+                _send_all(self._socket, line)
             except OSError:
                 self.closed = True
         return not self.closed
@@ -71,7 +83,7 @@ class MessageSocket:
     def _read(self) -> bool:
         """Read once; whether anything came."""
         try:
-            data = self._socket.recv(1 << 20)
+            data = _receive(self._socket, 1 << 20)
         except BlockingIOError:
             return False
         except OSError:
@@ -92,27 +104,35 @@ class MessageSocket:
     def close(self) -> None:
         """Close this process's end. In a fork of the owner this does not end the connection."""
         self.closed = True
-        self._socket.close()
+        _close(self._socket)
 
 
-def listen(directory: Path) -> tuple[socket.socket, Address]:
+def listen(directory: Path) -> tuple[Socket, Address]:
     """A listening socket that only this machine can reach, and its address."""
-    if hasattr(socket, "AF_UNIX"):
-        # Linux has addresses without a file. The path of a file would not fit if TMPDIR is long.
-        path = f"\0{directory.name}" if sys.platform == "linux" else os.fspath(directory / "socket")
-        server = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-        server.bind(path)
-        server.listen(64)
-        return server, path
-    server = socket.create_server(("127.0.0.1", 0), backlog=64)
-    return server, server.getsockname()[:2]
+    if _UNIX is None:
+        server = create_server(("127.0.0.1", 0), backlog=_BACKLOG)
+        return server, server.getsockname()[:2]
+    # Linux has addresses without a file. The path of a file would not fit if TMPDIR is long.
+    path = f"\0{directory.name}" if sys.platform == "linux" else str(directory / "socket")
+    server = Socket(_UNIX, SOCK_STREAM)
+    server.bind(path)
+    server.listen(_BACKLOG)
+    return server, path
 
 
-def connect(address: Address) -> socket.socket:
+def connect(address: Address) -> Socket:
     """A connection to an address that ``listen`` returned."""
-    if isinstance(address, str):
-        connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-        connection.connect(address)
-        return connection
-    host, port = address
-    return socket.create_connection((host, port))
+    if not isinstance(address, str):
+        return create_connection(address)
+    assert _UNIX is not None
+    connection = Socket(_UNIX, SOCK_STREAM)
+    _connect(connection, address)
+    return connection
+
+
+def is_own_user(connection: Socket) -> bool:
+    """Whether a process of this user, or root's, is at the other end. Where that cannot be asked, the token decides."""
+    if sys.platform != "linux":
+        return True
+    _, user, _ = _CREDENTIALS.unpack(connection.getsockopt(SOL_SOCKET, SO_PEERCRED, _CREDENTIALS.size))
+    return user in (getuid(), 0)

@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Collection, Iterator, Mapping
+from functools import partial
+from os import getpid
 
 from pytest_rlstability.osinfo import linux, portable
 from pytest_rlstability.osinfo.proc_records import Stat
@@ -33,13 +35,19 @@ def descendants_of(pid: int) -> Iterator[int]:
         waiting += children_of(child)
 
 
+# Bound here: a test may replace the functions of os.
+_wait_for_any = partial(os.waitid, os.P_ALL, 0, os.WEXITED | os.WNOWAIT | os.WNOHANG) if hasattr(os, "waitid") else None
+
+
 def has_children() -> bool:
-    """Whether this process has any child; cheap, because it reads no file."""
+    """Whether this process has any child; cheap, because it reads no file. False where the system cannot say."""
     try:
-        os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOWAIT | os.WNOHANG)
+        if _wait_for_any is None:
+            return False
+        _wait_for_any()
+        return True
     except ChildProcessError:
         return False
-    return True
 
 
 def process_table() -> dict[int, Stat]:
@@ -60,7 +68,7 @@ def descendants_in(table: Mapping[int, Stat], roots: Collection[int]) -> set[int
 def find_descendants() -> dict[int, str]:
     """The state letter of each process that descends from this one, by pid."""
     table = process_table()
-    return {pid: table[pid].state for pid in descendants_in(table, [os.getpid()])}
+    return {pid: table[pid].state for pid in descendants_in(table, [getpid()])}
 
 
 def members_of(pid: int, strangers: Collection[int] | None = None) -> list[int]:

@@ -31,7 +31,7 @@ from pytest_rlstability.model.messages import (
 )
 from pytest_rlstability.model.progress_counters import ProcessCounters, ProgressCounters
 from pytest_rlstability.model.run import Exit
-from pytest_rlstability.osinfo.message_socket import Endpoint, MessageSocket, listen
+from pytest_rlstability.osinfo.message_socket import Endpoint, MessageSocket, is_own_user, listen
 from pytest_rlstability.osinfo.process_control import end_tree
 
 
@@ -210,6 +210,9 @@ class Connections:
 
     def _accept(self) -> None:
         connection, _ = self._server.accept()
+        if not is_own_user(connection):
+            connection.close()
+            return
         connection.setblocking(False)
         messages = MessageSocket(connection)
         self._selector.register(messages, selectors.EVENT_READ, lambda: self._greet(messages, connection))
