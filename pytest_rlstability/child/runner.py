@@ -29,7 +29,7 @@ from pytest_rlstability.child.output import Output, output_paths
 from pytest_rlstability.child.process_state import ProcessState
 from pytest_rlstability.child.report_sender import ReportSender, remove_other_reporters
 from pytest_rlstability.child.resources import ResourceSnapshot
-from pytest_rlstability.child.seeds import Seeds
+from pytest_rlstability.child.seeds import Seeds, seed_of
 from pytest_rlstability.compat.cpython import on_thread_start
 from pytest_rlstability.compat.pytest import JunitLog, tear_down
 from pytest_rlstability.config.options import use_seed
@@ -96,7 +96,7 @@ class TestRunner:
     __test__ = False
 
     def __init__(self, session: pytest.Session, directory: Path, *, seed: int, hold: bool, finalizing: bool) -> None:
-        self._seeds = Seeds(seed)
+        self._seeds = Seeds()
         self._session = session
         self._directory = directory
         self._finalizing = finalizing
@@ -173,7 +173,7 @@ class TestRunner:
         self._counters.clear()
         self._reports.all_passed = True
         self._memory.begin(order.memory)
-        self._seeds.apply(order.seed)
+        self._seeds.apply(seed_of(order.seed, item.nodeid))
         if order.repeated:
             use_seed(item.config, order.seed)
             disable_reruns(item.config)

@@ -90,6 +90,13 @@ class Observed:
         """Whether the test reported, and every report is one of passing."""
         return bool(self.reports) and all(report["outcome"] == "passed" for report in self.reports)
 
+    @property
+    def missing_phases(self) -> list[str]:
+        """The phases of which a test that says it is done has sent no report."""
+        phases = {str(report["when"]): report["outcome"] for report in self.reports}
+        wanted = ["setup", "call", "teardown"] if phases.get("setup") == "passed" else ["setup", "teardown"]
+        return [phase for phase in wanted if phase not in phases]
+
     def handle(self, message: Message) -> None:
         """Take in one message of the test's process."""
         match message:

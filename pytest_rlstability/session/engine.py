@@ -132,6 +132,8 @@ class Engine:
         self._scheduler.finish(active)
         if _is_a_result(run):
             verdict = item.ihook.pytest_rlstability_judge(run=run)
+            if verdict is None and (missing := run.seen.missing_phases):
+                raise RuntimeError(f"the test ran, but no report of its {', '.join(missing)} arrived")
             blame: Blame | None = None
             if next_item is not None and verdict is None and run.seen.all_passed:
                 self._scheduler.start_early(next_item)

@@ -499,3 +499,24 @@ def test_a_test_that_replaces_every_clock_is_an_ordinary_test(run_pytest):
         "no:timeout",
     )
     assert set(outcome.tests.values()) == {"passed"}, outcome.text
+
+
+@pytest.mark.parametrize("group", ["test", "auto"])
+@pytest.mark.parametrize("lost", ["setup", "call", "teardown", "all"])
+def test_an_outcome_that_does_not_arrive_is_an_error(run_pytest, group, lost):
+    """A conftest takes reports out of the channel in the test's own process."""
+    run_pytest.write(
+        "conftest.py",
+        f"""
+        from pytest_rlstability.child import report_sender
+        original = report_sender.ReportSender.pytest_runtest_logreport
+        def lose(self, report):
+            if {lost!r} not in (report.when, "all"):
+                original(self, report)
+        report_sender.ReportSender.pytest_runtest_logreport = lose
+        """,
+    )
+    outcome = run_pytest("def test_a(): pass\ndef test_b(): assert 0\n", f"--rl-group={group}")
+    assert outcome.code == 1
+    assert set(outcome.tests.values()) == {"error"}, outcome.text
+    assert "the test ran, but no report of its" in outcome.text
