@@ -22,34 +22,18 @@ class Advice:
     do: str
 
 
-@dataclass(frozen=True)
-class Known:
-    """A known-bad combination.
-
-    *when* gets the facts. It returns the values for the placeholders in both texts (one that is not a mapping is
-    ``{value}``), and something false if the combination is not present.
-    """
-
-    name: str
-    when: Callable[[Facts], object]
-    found: str
-    do: str
-
-    def advice(self, facts: Facts) -> Advice | None:
-        values = self.when(facts)
-        if not values:
-            return None
-        filled = values if isinstance(values, Mapping) else {"value": values}
-        return Advice(self.name, self.found.format_map(filled), self.do.format_map(filled))
-
-
 def advise(facts: Facts) -> list[Advice]:
     """All advice that applies to *facts*.
 
     >>> [advice.name for advice in advise({"libc": "musl", "shm_bytes": 64 * 2**20})]
     ['small-shared-memory', 'musl']
     """
-    return [advice for known in KNOWN if (advice := known.advice(facts)) is not None]
+    advice = []
+    for name, when, found, remedy in KNOWN:
+        if values := when(facts):
+            filled = values if isinstance(values, Mapping) else {"value": values}
+            advice.append(Advice(name, found.format_map(filled), remedy.format_map(filled)))
+    return advice
 
 
 def _version(text: str) -> tuple[int, ...]:
@@ -170,92 +154,94 @@ def _no_tracing(facts: Facts) -> object:
     }.get(facts.get("ptrace_scope", 0))
 
 
-KNOWN = (
-    Known("small-shared-memory", lambda facts: _size_below(facts.get("shm_bytes"), 256 * _MIB),
+KNOWN: tuple[tuple[str, Callable[[Facts], object], str, str], ...] = (
+    ("small-shared-memory", lambda facts: _size_below(facts.get("shm_bytes"), 256 * _MIB),
         "/dev/shm holds {value}",
         "DataLoader workers, shared tensors and Gymnasium's AsyncVectorEnv keep their data there and die by SIGBUS "
         "when it is full: docker run --shm-size=1g (or --ipc=host), in Kubernetes an emptyDir of medium Memory."),
-    Known("small-memory", _small_memory,
+    ("small-memory", _small_memory,
         "only {size} of memory may be used",
         "torch alone takes some hundred MiB in every worker process, and the kernel kills a process that exceeds the "
         "limit (SIGKILL). {remedy}; rl_isolated(memory=...) names the test that needs it."),
-    Known("wsl-1", lambda facts: facts.get("wsl") == 1,
+    ("wsl-1", lambda facts: facts.get("wsl") == 1,
         "this is WSL 1, which has no Linux kernel of its own",
         "No CUDA, and much of /proc that stall and leak checks read is missing: wsl --set-version DISTRIBUTION 2."),
-    Known("wsl-cuda-driver", _linux_driver_in_wsl,
+    ("wsl-cuda-driver", _linux_driver_in_wsl,
         "a Linux NVIDIA driver is installed inside WSL2 ({value})",
         "Under WSL2 libcuda comes from Windows, in /usr/lib/wsl/lib; a Linux driver package hides it. Remove that "
         "package, keep only the driver of Windows."),
-    Known("duplicate-openmp", _duplicate_openmp,
+    ("duplicate-openmp", _duplicate_openmp,
         "{count} copies of the Intel/LLVM OpenMP runtime in one process: {copies}",
         "The second aborts with 'OMP: Error #15', or both go on and may deadlock. Install the libraries that bring "
         "them from one source (all by pip, or all by conda). KMP_DUPLICATE_LIB_OK=TRUE only silences the check."),
-    Known("mixed-openmp", _mixed_openmp,
+    ("mixed-openmp", _mixed_openmp,
         "different OpenMP runtimes in one process: {value}",
         "Each keeps threads of its own, together more than there are processors, and none knows of the others' locks "
         "at fork. Set OMP_NUM_THREADS, and start workers by 'spawn' or 'forkserver'."),
-    Known("kmp-duplicate-lib-ok", _silenced_openmp_check,
+    ("kmp-duplicate-lib-ok", _silenced_openmp_check,
         "KMP_DUPLICATE_LIB_OK={value} is set",
         "It silences the check for two OpenMP runtimes. That check itself warns of crashes and silently wrong results. "
         "Unset it and see which library brings the second one."),
-    Known("fork-after-threads", _fork_after_threads,
+    ("fork-after-threads", _fork_after_threads,
         "a process forked after torch has computed with several threads {outcome} in its first computation",
         "The threads of OpenMP's pool do not exist in the fork. Start workers by 'forkserver' or 'spawn' "
         "(SubprocVecEnv(start_method=...), AsyncVectorEnv(context=...), DataLoader(multiprocessing_context=...)), or "
         "call torch.set_num_threads(1) first thing in them.{warning}"),
-    Known("numpy-2-old-torch", _outdated("numpy", (2, 0), "torch", (2, 3)),
+    ("numpy-2-old-torch", _outdated("numpy", (2, 0), "torch", (2, 3)),
         "numpy 2 with a torch that was built for numpy 1",
         "torch works with numpy 2 from 2.3 on: pip install 'torch>=2.3', or 'numpy<2'."),
-    Known("numpy-2-old-sb3", _outdated("numpy", (2, 0), "stable-baselines3", (2, 5)),
+    ("numpy-2-old-sb3", _outdated("numpy", (2, 0), "stable-baselines3", (2, 5)),
         "numpy 2 with a Stable-Baselines3 before 2.5",
         "Its support for numpy 2 came with 2.5: pip install 'stable-baselines3>=2.5', or 'numpy<2'."),
-    Known("gymnasium-1-old-sb3", _outdated("gymnasium", (1, 0), "stable-baselines3", (2, 4)),
+    ("gymnasium-1-old-sb3", _outdated("gymnasium", (1, 0), "stable-baselines3", (2, 4)),
         "Gymnasium 1 with a Stable-Baselines3 before 2.4",
         "Its support for Gymnasium 1 came with 2.4: pip install 'stable-baselines3>=2.4', or 'gymnasium<1'."),
-    Known("gym-beside-gymnasium", lambda facts: "gymnasium" in _installed(facts) and _installed(facts).get("gym"),
+    ("gym-beside-gymnasium", lambda facts: "gymnasium" in _installed(facts) and _installed(facts).get("gym"),
         "gym {value} is installed beside gymnasium",
         "gym is no longer maintained and does not support numpy 2; its spaces are not gymnasium's, so an environment "
         "made of both is refused or misread. Import gymnasium everywhere, and pip uninstall gym."),
-    Known("overlapping-distributions", _overlapping_distributions,
+    ("overlapping-distributions", _overlapping_distributions,
         "{found}",
         "Files of one lie among those of the other, native libraries too: pip uninstall {names}, then install one."),
-    Known("musl", lambda facts: facts.get("libc") == "musl",
+    ("musl", lambda facts: facts.get("libc") == "musl",
         "this Python runs on musl (Alpine)",
         "torch has no wheels for musl, and wheels made for glibc do not load here. Use an image with glibc, such as "
         "python:3.12-slim."),
-    Known("missing-avx", _missing_avx,
+    ("missing-avx", _missing_avx,
         "the processor shows no {value}",
         "Official wheels of TensorFlow and jaxlib need AVX and die by SIGILL without; torch falls back to slow code. "
         "In a virtual machine choose the host's processor type (libvirt: host-passthrough, Proxmox: host)."),
-    Known("many-threads", _many_threads,
+    ("many-threads", _many_threads,
         "{setting}, and {usable:g} processors may be used",
         "Computations then start more threads than can run. They wait for each other, and a container that has used up "
         "its share is paused. Set {variable}={threads}, and 1 in the workers of a vector environment."),
-    Known("few-descriptors", _few_descriptors,
+    ("few-descriptors", _few_descriptors,
         "only {value} files may be open at once (ulimit -n)",
         "Every worker of a vector environment takes pipes and every shared tensor a descriptor; beyond the limit they "
         "fail with 'Too many open files'. ulimit -n 4096."),
-    Known("small-stack", lambda facts: _size_below(facts.get("limits", {}).get("stack"), 4 * _MIB),
+    ("small-stack", lambda facts: _size_below(facts.get("limits", {}).get("stack"), 4 * _MIB),
         "the stack may grow to {value} (ulimit -s)",
         "Deep recursion in native code, such as a long autograd graph, dies by SIGSEGV beyond it. ulimit -s 8192."),
-    Known("no-tracing", _no_tracing,
+    ("no-tracing", _no_tracing,
         "kernel.yama.ptrace_scope is {scope}: {who} may look into another process",
         "Crashes and stalls are reported with Python stacks, without native ones. {do}"),
-    Known("no-stack-tool", _no_stack_tool,
+    ("no-stack-tool", _no_stack_tool,
         "neither pystack nor gdb is installed",
         "Native stacks of crashes need one of them: pip install 'pytest-rlstability[native]'."),
-    Known("32-bit-python", lambda facts: facts.get("python", {}).get("bits", 64) != 64,
+    ("32-bit-python", lambda facts: facts.get("python", {}).get("bits", 64) != 64,
         "this Python has 32 bits",
         "A process can use at most 4 GiB, and torch has no wheels for it. Install a 64-bit Python."),
-    Known("debug-python", lambda facts: facts.get("python", {}).get("debug"),
+    ("debug-python", lambda facts: facts.get("python", {}).get("debug"),
         "this Python was built for debugging (--with-pydebug)",
         "It aborts where a release build goes on, which is good for finding faults. It is slow, and few libraries have "
         "wheels for it. Do not measure times with it."),
-    Known("free-threaded-python", lambda facts: facts.get("python", {}).get("free_threaded"),
+    ("free-threaded-python", lambda facts: facts.get("python", {}).get("free_threaded"),
         "this Python was built without the GIL",
         "An extension that does not declare support for it turns the GIL on again with a RuntimeWarning. "
         "PYTHON_GIL=1 does so from the start: run once with it to see whether a crash depends on that."),
-    Known("preloaded-library", lambda facts: _variable(facts, "LD_PRELOAD"),
+    ("preloaded-library", lambda facts: _variable(facts, "LD_PRELOAD"),
         "LD_PRELOAD={value}",
         "It is part of every process here, and of every crash. If a step fails, run the doctor once without it."),
 )  # fmt: skip
+"""Name, function, what was found, what to do. The function gets the facts. It returns the values for the placeholders
+in both texts (one that is not a mapping is ``{value}``), and something false if the combination is not present."""

@@ -59,17 +59,16 @@ def require_library(flag: str) -> None:
         raise pytest.UsageError(text) from None
 
 
+@dataclass(frozen=True, eq=False)
 class _Collector:
     """What prometheus_client asks for metrics."""
 
-    def __init__(self, state: RunState, find_family: FindFamily) -> None:
-        self._state = state
-        self._find_family = find_family
+    state: RunState
+    find_family: FindFamily
 
-    def collect(self) -> Iterator[Metric]:
-        with self._state.reading() as tests:
-            found = [*_of_the_run(self._state, tests), *_of_the_tests(self._state, tests, self._find_family)]
-        yield from found
+    def collect(self) -> list[Metric]:
+        with self.state.reading() as tests:
+            return [*_of_the_run(self.state, tests), *_of_the_tests(self.state, tests, self.find_family)]
 
 
 def kit_families(config: pytest.Config) -> FindFamily:

@@ -19,4 +19,4 @@ def test_groups() -> None:
 def test_advice() -> None:
     table = TEXT.partition("| name | when |")[2].partition("\n\n")[0]
     names = [name for row in table.splitlines() if row for name in re.findall(r"`([\w-]+)`", row.split("|")[1])]
-    assert sorted(names) == sorted(known.name for known in advice.KNOWN)
+    assert sorted(names) == sorted(name for name, *_ in advice.KNOWN)

@@ -17,8 +17,7 @@ from report_logs import event
 
 from pytest_rlstability.kits.box2d.plugin import pytest_rlstability_metric
 from pytest_rlstability.model.events import Event, Sample
-from pytest_rlstability.reports.history import CAPACITY, History
-from pytest_rlstability.reports.run_state import RunState
+from pytest_rlstability.reports.run_state import CAPACITY, History, RunState
 
 pytest.importorskip("prometheus_client")
 

@@ -14,7 +14,7 @@ from typing import IO, Any
 from pytest_rlstability.kits.pyboy.channel import Step
 from pytest_rlstability.kits.pyboy.errors import EmulatorCrashed, EmulatorDiedError, EmulatorStalled, LastSeen
 from pytest_rlstability.kits.pyboy.launch import EmulatorProcess, plain_options
-from pytest_rlstability.kits.pyboy.views import ViewedScreen
+from pytest_rlstability.kits.pyboy.views import StandIn, ViewedScreen
 from pytest_rlstability.model.units import format_duration, parse_duration
 
 STALL_AFTER = "30s"
@@ -267,7 +267,7 @@ def _step_as_code(function: Callable[..., Any], arguments: tuple[Any, ...], keyw
     return f".{arguments[0] if arguments else function.__name__}"
 
 
-class RemoteObject:
+class RemoteObject(StandIn):
     """An object of the emulator, known by the steps that lead to it: ``boy.get_sprite(3).tiles[0]``. Each use walks the
     steps again, so nothing is kept alive in the other process."""
 
@@ -276,26 +276,6 @@ class RemoteObject:
 
     def _ask(self, function: Callable[..., Any], *arguments: Any, **keywords: Any) -> Any:
         return walk(self._boy, (*self._steps, (function, arguments, keywords)))
-
-    def __getattr__(self, name: str) -> Any:
-        if name.startswith("_"):
-            raise AttributeError(name)
-        return self._ask(getattr, name)
-
-    def __setattr__(self, name: str, value: Any) -> None:
-        self._ask(setattr, name, value)
-
-    def __call__(self, *arguments: Any, **keywords: Any) -> Any:
-        return self._ask(operator.call, *arguments, **keywords)
-
-    def __getitem__(self, key: Any) -> Any:
-        return self._ask(operator.getitem, key)
-
-    def __setitem__(self, key: Any, value: Any) -> None:
-        self._ask(operator.setitem, key, value)
-
-    def __len__(self) -> int:
-        return int(self._ask(len))
 
     def __iter__(self) -> Iterator[Any]:
         return (self[index] for index in range(len(self)))

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import _thread
+import functools
+import operator
+import os
 import sys
 import threading
-from collections.abc import Callable
-from contextlib import ExitStack
+import traceback
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -15,23 +19,27 @@ import pytest
 
 from pytest_rlstability.child.locks.patch import install, uninstall
 from pytest_rlstability.kits.pyboy.launch import place_rom
-from pytest_rlstability.kits.pyboy.listeners import UnnoticedErrors
 from pytest_rlstability.kits.pyboy.locks import held_locks
 from pytest_rlstability.kits.pyboy.ordering import Access, AccessLog, Order
-from pytest_rlstability.kits.pyboy.views import ViewedScreen
+from pytest_rlstability.kits.pyboy.views import StandIn, ViewedScreen
 from pytest_rlstability.model.user_code import Site, here
 
-READING_METHODS = (
+_READING = frozenset({
     "game_area", "game_area_collision", "get_sprite", "get_sprite_by_tile_identifier", "get_tile", "save_state",
-    "symbol_lookup",
-)  # fmt: skip
-READING_PARTS = ("screen", "sound", "sgb", "rumble", "tilemap_background", "tilemap_window")
-"""Parts whose methods only read; calling a method of any other part counts as a change."""
-
+    "symbol_lookup", "screen", "sound", "sgb", "rumble", "tilemap_background", "tilemap_window",
+})  # fmt: skip
+"""Methods that only read, and parts whose methods do; calling any other method counts as a change."""
+_SHOWN: dict[Callable[..., Any], str] = {
+    getattr: ".{0}", setattr: ".{0} = ...", operator.getitem: "[...]", operator.setitem: "[...] = ...",
+    operator.call: "()", len: ".__len__()",
+}  # fmt: skip
+"""How a use is called in a report."""
 _PLAIN = (type(None), bool, int, float, str, bytes, tuple, list, dict)
 _NAME = "pyboy_guard"
 _PREFIX = f"{_NAME}: "
 _MISUSE = "misuse"
+_JPEG_REFUSED = "cannot write mode RGBA as JPEG"
+_JPEG_ADVICE = f"{_JPEG_REFUSED}: PyBoy's screen has an alpha channel and JPEG has none; save image.convert('RGB')"
 
 
 class PyBoyMisuseError(pytest.fail.Exception, RuntimeError):  # type: ignore[name-defined, misc]
@@ -130,17 +138,9 @@ class GuardedPyBoy:
         if name.startswith("_"):
             raise AttributeError(name)
         if callable(getattr(type(self._emulator), name, None)):
-            return self._method(name)
+            return GuardedPart(self, getattr(self._emulator, name), name)
         value = self.use(name, changes=False, call=lambda: getattr(self._emulator, name))
         return value if isinstance(value, _PLAIN) else GuardedPart(self, value, name)
-
-    def _method(self, name: str) -> Callable[..., Any]:
-        def guarded(*arguments: Any, **keywords: Any) -> Any:
-            method = getattr(self._emulator, name)
-            changes = name not in READING_METHODS
-            return self.use(f"{name}()", changes=changes, call=lambda: method(*arguments, **keywords))
-
-        return guarded
 
     def __enter__(self) -> GuardedPyBoy:
         return self
@@ -149,39 +149,18 @@ class GuardedPyBoy:
         self.stop()
 
 
-class GuardedPart:
-    """A part of a guarded emulator (``memory``, ``tilemap_background``, ...), judged like the whole."""
+class GuardedPart(StandIn):
+    """A method or a part of a guarded emulator (``memory``, ``tilemap_background``, ...), judged like the whole."""
 
     def __init__(self, boy: GuardedPyBoy, part: Any, name: str) -> None:
         self.__dict__.update(_boy=boy, _part=part, _name=name)
 
-    def _use(self, what: str, call: Callable[[], Any], *, changes: bool = False) -> Any:
-        return self._boy.use(f"{self._name}{what}", changes=changes, call=call)
-
-    def __getattr__(self, name: str) -> Any:
-        if name.startswith("_"):
-            raise AttributeError(name)
-        value = self._use(f".{name}", lambda: getattr(self._part, name))
-        if not callable(value):
-            return value
-
-        def guarded(*arguments: Any, **keywords: Any) -> Any:
-            changes = self._name not in READING_PARTS
-            return self._use(f".{name}()", lambda: value(*arguments, **keywords), changes=changes)
-
-        return guarded
-
-    def __setattr__(self, name: str, value: Any) -> None:
-        self._use(f".{name} = ...", lambda: setattr(self._part, name, value), changes=True)
-
-    def __getitem__(self, key: Any) -> Any:
-        return self._use("[...]", lambda: self._part[key])
-
-    def __setitem__(self, key: Any, value: Any) -> None:
-        self._use("[...] = ...", lambda: self._part.__setitem__(key, value), changes=True)
-
-    def __len__(self) -> int:
-        return len(self._part)
+    def _ask(self, function: Callable[..., Any], *arguments: Any, **keywords: Any) -> Any:
+        calls_changing = function is operator.call and self._name.partition(".")[0] not in _READING
+        changes = calls_changing or function in (setattr, operator.setitem)
+        what = f"{self._name}{_SHOWN[function].format(*arguments)}"
+        value = self._boy.use(what, changes=changes, call=lambda: function(self._part, *arguments, **keywords))
+        return GuardedPart(self._boy, value, what) if function is getattr and callable(value) else value
 
     def __repr__(self) -> str:
         return repr(self._part)
@@ -195,8 +174,11 @@ class GuardedScreen(ViewedScreen, GuardedPart):
         self.__dict__["_given"] = []
 
     def _look(self, attribute: str) -> tuple[Any, int]:
-        emulator = self._boy._emulator
-        return self._use(f".{attribute}", lambda: (self._part.ndarray, emulator.frame_count))  # type: ignore[no-any-return]
+        emulator, part = self._boy._emulator, self._part
+        seen: tuple[Any, int] = self._boy.use(
+            f"screen.{attribute}", changes=False, call=lambda: (part.ndarray, emulator.frame_count)
+        )
+        return seen
 
 
 class GuardFactory:
@@ -245,7 +227,7 @@ class GuardFactory:
         return "\n\n".join(f"{_PREFIX}{text}" for text in unseen.values())
 
     def __enter__(self) -> GuardFactory:
-        self._stack.enter_context(UnnoticedErrors(self._findings, PyBoyMisuseError))
+        self._stack.enter_context(_unnoticed_errors(self._findings))
         install(_NAME)
         self._stack.callback(uninstall, _NAME)
         self._stack.enter_context(self.order)
@@ -280,3 +262,43 @@ def _kept_views(kept: list[tuple[int, Site]], stopped: Site) -> str:
         f"{len(kept)} view(s) of the screen outlived stop() at {stopped.innermost}\n{places}\n"
         "  They show the emulator's own buffer. Keep screen.ndarray.copy() or screen.image.copy() instead."
     )
+
+
+@contextmanager
+def _unnoticed_errors(findings: dict[str, str]) -> Iterator[None]:
+    """Add to *findings*: exceptions that PyBoy swallows in its hooks, those that end a thread, and screens saved as
+    JPEG, because capture loops often swallow that error. It is explained, and a later save that works clears it."""
+    from PIL import Image
+
+    report_unraisable, save_image = sys.unraisablehook, Image.Image.save
+
+    def unraisable(error: Any) -> None:
+        if "pyboy" not in f"{error.object} {error.err_msg}".lower():
+            report_unraisable(error)
+            return
+        text = "".join(traceback.format_exception(error.exc_value))
+        findings.setdefault("hook", f"an exception was swallowed in a PyBoy hook\n{text}")
+
+    def thread_died(death: Any) -> None:
+        text = "".join(traceback.format_exception(death.exc_value))
+        if not issubclass(death.exc_type, PyBoyMisuseError) and _JPEG_ADVICE not in text:
+            name = death.thread.name if death.thread is not None else "unknown"
+            findings.setdefault(f"thread {name}", f"thread {name!r} died unnoticed\n{text}")
+
+    @functools.wraps(save_image)
+    def save(image: Any, place: Any, *arguments: Any, **keywords: Any) -> None:
+        name = os.fspath(place) if isinstance(place, (str, os.PathLike)) else f"file object {id(place):#x}"
+        try:
+            save_image(image, place, *arguments, **keywords)
+        except OSError as error:
+            if _JPEG_REFUSED not in str(error):
+                raise
+            findings[f"jpeg {name}"] = f"{_JPEG_ADVICE}\n  {name}, at {here().innermost}"
+            raise OSError(_JPEG_ADVICE) from error
+        findings.pop(f"jpeg {name}", None)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sys, "unraisablehook", unraisable)
+        patch.setattr(threading, "excepthook", thread_died)
+        patch.setattr(Image.Image, "save", save)
+        yield

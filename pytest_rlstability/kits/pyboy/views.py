@@ -1,11 +1,13 @@
-"""Which views of an emulator's screen buffer are still referenced, and from which frames."""
+"""Stand-ins for the objects of an emulator, and which views of its screen buffer are still referenced."""
 
 from __future__ import annotations
 
 import gc
+import operator
 import sys
 import threading
 import weakref
+from collections.abc import Callable
 from typing import Any
 
 from pytest_rlstability.kits.pyboy.channel import CHANNELS, HEIGHT, WIDTH
@@ -14,6 +16,33 @@ from pytest_rlstability.model.user_code import Site, outwards, users_frame
 SHARED_FRAMES = 3
 """Views of this many different frames at one time count as stored observations. Two are normal: one kept on purpose
 to watch the live screen, and the observation that the next step replaces."""
+
+
+class StandIn:
+    """Stands for an object of an emulator: ``stand_in[3] = 5`` becomes ``_ask(operator.setitem, 3, 5)``."""
+
+    def _ask(self, function: Callable[..., Any], *arguments: Any, **keywords: Any) -> Any:
+        raise NotImplementedError
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("_"):
+            raise AttributeError(name)
+        return self._ask(getattr, name)
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        self._ask(setattr, name, value)
+
+    def __call__(self, *arguments: Any, **keywords: Any) -> Any:
+        return self._ask(operator.call, *arguments, **keywords)
+
+    def __getitem__(self, key: Any) -> Any:
+        return self._ask(operator.getitem, key)
+
+    def __setitem__(self, key: Any, value: Any) -> None:
+        self._ask(operator.setitem, key, value)
+
+    def __len__(self) -> int:
+        return int(self._ask(len))
 
 
 class ViewedScreen:

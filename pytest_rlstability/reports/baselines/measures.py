@@ -11,7 +11,7 @@ from pytest_rlstability.leaks.signals.registry import SignalFacts, signal_facts
 from pytest_rlstability.model.events import Event, Finished, Judged, Outcome, Sample, Session, Started
 from pytest_rlstability.model.growth import Growth, spread
 from pytest_rlstability.model.verdict import Word
-from pytest_rlstability.reports.history import History
+from pytest_rlstability.reports.run_state import History
 from pytest_rlstability.verdicts.leak import WITHIN_LIMIT, LeakState
 
 FEWEST_LAP_TIMES = 5
