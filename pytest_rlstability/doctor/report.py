@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Iterable, Iterator
 from dataclasses import asdict
 
@@ -11,23 +10,13 @@ from pytest_rlstability.doctor.advice import Advice
 from pytest_rlstability.doctor.checks.libraries import openmp_family
 from pytest_rlstability.doctor.examination import YOUR_STAGES, Examination, Examiner, StepReport
 from pytest_rlstability.doctor.facts import Facts
-from pytest_rlstability.model.units import format_duration, format_size
+from pytest_rlstability.model.units import escaped, format_duration, format_size
 from pytest_rlstability.steps import StageRecord
 
 SCHEMA = 1
 
 _OWN_WORDS = {"ok": "works", "crash": "dies here", "hang": "hangs here", "error": "raises here"}
 _STAGE_WORDS = {"done": "works", "raised": "raises here"}
-_CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069]")
-
-
-def printable(text: str) -> str:
-    r"""*text* with control characters escaped, so that a terminal does not act on them.
-
-    >>> printable("\x1b[2Jwiped")
-    '\\x1b[2Jwiped'
-    """
-    return _CONTROL.sub(lambda found: f"\\x{ord(found[0]):02x}", text)
 
 
 def as_json(examination: Examination) -> str:
@@ -57,7 +46,7 @@ def facts_lines(facts: Facts) -> Iterator[str]:
         ("variables", " ".join(f"{name}={value}" for name, value in facts["variables"].items()) or "none set"),
         ("libraries", ", ".join(f"{name} {version}" for name, version in facts["distributions"].items()) or "none"),
     ):
-        yield printable(f"  {name:<10} {text}")
+        yield escaped(f"  {name:<10} {text}")
 
 
 def _system(facts: Facts) -> str:
@@ -102,9 +91,9 @@ def found_lines(facts: Facts) -> Iterator[str]:
     """The facts that the steps found: the libraries that are loaded together in one process, and whether forks work."""
     if openmp := facts.get("openmp"):
         families = [f"lib{openmp_family(path)} of {_owner(path)}" for path in openmp]
-        yield printable(f"  openmp     {len(openmp)} in one process: {', '.join(families)}")
+        yield escaped(f"  openmp     {len(openmp)} in one process: {', '.join(families)}")
     if blas := facts.get("blas"):
-        yield printable(f"  blas       {', '.join(path.rpartition('/')[2] for path in blas)}")
+        yield escaped(f"  blas       {', '.join(path.rpartition('/')[2] for path in blas)}")
     if fork := facts.get("fork_after_threads"):
         yield f"  fork       after torch's threads: {fork}"
 
@@ -120,14 +109,14 @@ def step_lines(step: StepReport) -> Iterator[str]:
     own = step.group == YOUR_STAGES
     word = _OWN_WORDS[step.state] if own else step.state
     if step.state in ("not installed", "not run"):
-        yield f"  {'-':<11} {step.name}: {printable(step.headline)}"
+        yield f"  {'-':<11} {step.name}: {escaped(step.headline)}"
         return
     where = f" in {step.where}" if step.where else ""
-    note = printable(f"  {step.headline}{where}") if step.failed else f" {step.version}".rstrip()
-    yield f"  {word:<11} {printable(step.name)}{note}  ({format_duration(step.seconds)})"
+    note = escaped(f"  {step.headline}{where}") if step.failed else f" {step.version}".rstrip()
+    yield f"  {word:<11} {escaped(step.name)}{note}  ({format_duration(step.seconds)})"
     if own or step.failed:
         for stage in step.stages:
-            yield f"  {'':<11}   {_stage_word(stage, step):<11} {printable(stage.name)}"
+            yield f"  {'':<11}   {_stage_word(stage, step):<11} {escaped(stage.name)}"
 
 
 def _stage_word(stage: StageRecord, step: StepReport) -> str:
@@ -136,7 +125,7 @@ def _stage_word(stage: StageRecord, step: StepReport) -> str:
 
 def detail_lines(step: StepReport) -> Iterator[str]:
     """The stacks and the output of a step that failed."""
-    yield f"--- {step.name}: {step.state}, {printable(step.headline)}"
+    yield f"--- {step.name}: {step.state}, {escaped(step.headline)}"
     for title, text in (
         ("Python stack", step.stack),
         ("workers", step.workers),
@@ -145,7 +134,7 @@ def detail_lines(step: StepReport) -> Iterator[str]:
     ):
         if text.strip():
             yield f"{title}:"
-            yield from (f"  {printable(line)}" for line in text.strip("\n").splitlines())
+            yield from (f"  {escaped(line)}" for line in text.strip("\n").splitlines())
 
 
 def text_lines(examiner: Examiner, reports: Iterable[StepReport]) -> Iterator[str]:
@@ -174,8 +163,8 @@ def _closing_lines(examination: Examination) -> Iterator[str]:
 
 
 def _advice_lines(advice: Advice) -> Iterator[str]:
-    yield printable(f"  * {advice.found} [{advice.name}]")
-    yield printable(f"    {advice.do}")
+    yield escaped(f"  * {advice.found} [{advice.name}]")
+    yield escaped(f"    {advice.do}")
 
 
 def summary(examination: Examination) -> str:
@@ -185,6 +174,6 @@ def summary(examination: Examination) -> str:
     ran = len(states) - skipped - states.count("not installed")
     if not failed:
         return f"{ran} steps, none failed"
-    names = "; ".join(f"{step.name} ({step.state}: {printable(step.headline)})" for step in failed)
+    names = "; ".join(f"{step.name} ({step.state}: {escaped(step.headline)})" for step in failed)
     rest = f"; {skipped} skipped as a result" if skipped else ""
     return f"{len(failed)} of {ran} steps failed: {names}{rest}"

@@ -79,3 +79,12 @@ def counted(number: int, one: str, many: str = "") -> str:
     ('1 test', '1,200 tests', '2 processes')
     """
     return f"{number:,} {one if number == 1 else many or f'{one}s'}"
+
+
+def escaped(text: str) -> str:
+    r"""*text* with everything escaped that would end a line or that a terminal would act on.
+
+    >>> escaped("name: \x1b[2Jwiped\n")
+    'name: \\x1b[2Jwiped\\n'
+    """
+    return "".join(one if one.isprintable() else ascii(one)[1:-1] for one in text)

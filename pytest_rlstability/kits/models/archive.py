@@ -15,7 +15,7 @@ from pathlib import Path
 from tempfile import SpooledTemporaryFile
 from typing import IO, Literal
 
-from pytest_rlstability.model.units import format_size
+from pytest_rlstability.model.units import escaped, format_size
 
 ENTRY_LIMIT = 64 * 2**20
 """No entry that is read whole is larger than this; weights are never read."""
@@ -32,20 +32,15 @@ Word = Literal["no code found", "code found", "not judged"]
 
 
 def as_text(*lines: str) -> str:
-    r"""*lines* with everything escaped that would end a line or that a terminal would act on.
-
-    >>> as_text("name: \x1b[2Jwiped\n")
-    'name: \\x1b[2Jwiped\\n\n'
-    """
-    escaped = ("".join(one if one.isprintable() else ascii(one)[1:-1] for one in line) for line in lines)
-    return "".join(line + "\n" for line in escaped)
+    """*lines*, each of which stays one line."""
+    return "".join(escaped(line) + "\n" for line in lines)
 
 
 class RefusedError(Exception):
     """The file cannot or should not be read; the message says why, in one line, and *word* says what was found."""
 
     def __init__(self, message: str, word: Word = "not judged") -> None:
-        super().__init__(as_text(message).rstrip("\n"))
+        super().__init__(escaped(message))
         self.word = word
 
     def within(self, where: str) -> RefusedError:
