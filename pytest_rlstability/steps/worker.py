@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import contextlib
 import faulthandler
-import importlib
-import importlib.util
 import inspect
 import json
 import os
+import runpy
 import sys
 import traceback
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -106,20 +106,11 @@ class _Stages:
         os.write(self._descriptor, (json.dumps([" > ".join(self._inside), state]) + "\n").encode())
 
 
-def _function(call: str) -> Callable[..., object]:
+def _function(call: str) -> Any:
     where, _, name = call.rpartition(":")
     if where.endswith(".py"):
-        module_name = os.path.splitext(os.path.basename(where))[0]
-        spec = importlib.util.spec_from_file_location(module_name, where)
-        assert spec is not None
-        assert spec.loader is not None
-        module = importlib.util.module_from_spec(spec)
-        sys.modules[module_name] = module
-        spec.loader.exec_module(module)
-    else:
-        module = importlib.import_module(where)
-    function: Callable[..., object] = getattr(module, name)
-    return function
+        return runpy.run_path(where, run_name=Path(where).stem)[name]
+    return getattr(import_module(where), name)
 
 
 if __name__ == "__main__":
