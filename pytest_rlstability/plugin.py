@@ -42,6 +42,15 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     options.add_options(parser)
 
 
+@pytest.hookimpl(tryfirst=True)
+def pytest_load_initial_conftests(early_config: pytest.Config) -> None:
+    known = early_config.known_args_namespace
+    if known.rl_stability or known.rl_soak is not None or early_config.getini("rl_stability"):
+        from pytest_rlstability.session.engine import bind_early
+
+        bind_early(early_config)
+
+
 def pytest_configure(config: pytest.Config) -> None:
     for line in markers.marker_lines():
         config.addinivalue_line("markers", line)
@@ -120,10 +129,11 @@ def pytest_runtest_makereport(
     item: pytest.Item, call: pytest.CallInfo[None]
 ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
     report = yield
-    if call.excinfo is not None:
+    raised = None if call.excinfo is None else call.excinfo.value
+    if raised is not None and (is_test_process(item.config) or type(raised).__name__ == "VerdictFailure"):
         from pytest_rlstability.child.verdict_report import show_raised
 
-        show_raised(report, item, call.excinfo.value)
+        show_raised(report, item, raised)
     return report
 
 

@@ -9,6 +9,7 @@ from signal import Signals
 from pytest_rlstability.compat.cpython import environment_bytes, exit_callbacks, signal_handlers
 from pytest_rlstability.model.units import format_size
 
+_PYTESTS = {b"PYTEST_CURRENT_TEST"}
 _MUCH_MEMORY = 50 << 20
 """Bytes that a test must keep to be worth a line."""
 
@@ -30,7 +31,7 @@ class ProcessState:
             lines += [f"signal handler of {Signals(number).name}" for number in changed]
             self._handlers = handlers
         if (environment := environment_bytes()) != self._environment:
-            names = {name for name, _ in environment.items() ^ self._environment.items()}
+            names = {name for name, _ in environment.items() ^ self._environment.items()} - _PYTESTS
             lines += [f"environment variable {fsdecode(name)}" for name in sorted(names)]
             self._environment = dict(environment)
         if (directory := _directory()) != self._directory:

@@ -50,21 +50,25 @@ class ReportSender:
 
     @pytest.hookimpl(wrapper=True, tryfirst=True)
     def pytest_runtest_setup(self) -> Generator[None, object, object]:
+        __tracebackhide__ = True
         self._counters.enter("setup")
         return (yield)
 
     @pytest.hookimpl(wrapper=True, tryfirst=True)
     def pytest_runtest_call(self) -> Generator[None, object, object]:
+        __tracebackhide__ = True
         self._counters.enter("call")
         return (yield)
 
     @pytest.hookimpl(wrapper=True, tryfirst=True)
     def pytest_runtest_teardown(self) -> Generator[None, object, object]:
+        __tracebackhide__ = True
         self._counters.enter("teardown")
         return (yield)
 
     @pytest.hookimpl(wrapper=True, tryfirst=True)
     def pytest_fixture_setup(self, fixturedef: pytest.FixtureDef[object]) -> Generator[None, object, object]:
+        __tracebackhide__ = True
         if fixturedef.scope == "function" or self._connection is None:
             return (yield)
         outer, self._fixture = self._fixture, fixturedef.argname

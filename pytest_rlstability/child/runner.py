@@ -38,6 +38,7 @@ from pytest_rlstability.model.messages import (
     NOT_DELIVERED,
     CleanExit,
     Finish,
+    FixturesTornDown,
     Hello,
     InternalError,
     Interrupted,
@@ -95,7 +96,7 @@ class TestRunner:
 
     __test__ = False
 
-    def __init__(self, session: pytest.Session, directory: Path, *, seed: int, hold: bool, finalizing: bool) -> None:
+    def __init__(self, session: pytest.Session, directory: Path, *, hold: bool, finalizing: bool) -> None:
         self._seeds = Seeds()
         self._session = session
         self._directory = directory
@@ -153,7 +154,7 @@ class TestRunner:
                     if stays:
                         collect(1)  # what the test dropped is finalized while it is supervised
                         left = [*before.note_owner(item.nodeid), *state.changes(self._memory.in_use)]
-                        self._send_done(continues, peak, left)
+                        self._send_done(continues, peak, left, stays=True)
                     else:
                         self._send_done(continues, peak)
                         self._tear_down_all(item)
@@ -161,7 +162,7 @@ class TestRunner:
                         return
                 case Finish():
                     if item is not None:
-                        tear_down(self._session, None)
+                        self._tear_down_late()
                         self._end(item, before, exit_check=True)
                     return
                 case _:
@@ -199,6 +200,13 @@ class TestRunner:
         """What pytest is told to come after the last test, which decides what it tears down."""
         return item.parent if self.keeps_wide_fixtures else None
 
+    def _tear_down_late(self) -> None:
+        """No test follows, though one was to. An error in the tear-down of wide fixtures is the last test's."""
+        try:
+            tear_down(self._session, None)
+        except Exception:
+            self._connection.send(FixturesTornDown(format_exc()))
+
     def _tear_down_all(self, item: pytest.Item) -> None:
         """The process ends here. Tear down what an interrupted test left, or what was kept for further tests."""
         try:
@@ -220,11 +228,11 @@ class TestRunner:
 
     # messages
 
-    def _send_done(self, continues: bool, peak: int, left: Sequence[str] = ()) -> None:
+    def _send_done(self, continues: bool, peak: int, left: Sequence[str] = (), *, stays: bool = False) -> None:
         flush_output()  # with -s it goes to the terminal, where it belongs before the test's result
         session = self._session
         laps, stop, fail = self._counters.laps, session.shouldstop, session.shouldfail
-        self._connection.send(TestDone(laps, continues, peak, tuple(left), stop, fail))
+        self._connection.send(TestDone(laps, continues, stays, peak, tuple(left), stop, fail))
 
     def _send_junit(self) -> None:
         """Send what the test wrote to pytest's JUnit log, of which this process has a copy."""

@@ -123,7 +123,7 @@ def main(endpoint: Endpoint, serial: int) -> int:
     def work(session: Any) -> None:
         aside.put_back(session.config)
         items = {item.nodeid: item for item in reversed(session.items)}
-        runner = TestRunner(session, endpoint.directory, seed=order.seed, hold=order.hold_crashes, finalizing=True)
+        runner = TestRunner(session, endpoint.directory, hold=order.hold_crashes, finalizing=True)
         runner.attach(link)
         runner.work(lambda nodeid: items[str(nodeid)])
 

@@ -9,6 +9,7 @@ import atexit
 import ctypes
 import os
 import signal
+import socket
 import sys
 import threading
 import tracemalloc
@@ -65,7 +66,24 @@ def run_exit_callbacks() -> None:
     atexit._run_exitfuncs()
 
 
+# Sockets
+
+
+def accept_descriptor(server: socket.socket) -> int:
+    """The descriptor of the next connection. Without it a conftest that replaces ``socket.socket`` ends the run."""
+    descriptor, _ = _accept(server)
+    return int(descriptor)
+
+
+_accept: Callable[[Any], tuple[int, Any]] = sys.modules["_socket"].socket._accept
+
 # Threads
+
+
+def module_of_thread(thread: threading.Thread) -> str:
+    """The module whose function a thread runs. Without it a plugin's own thread is a reason against every fork."""
+    target = getattr(thread, "_target", None) or type(thread).run
+    return str(getattr(target, "__module__", ""))
 
 
 def on_thread_start(call: Callable[[threading.Thread], None]) -> None:

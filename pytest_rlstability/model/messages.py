@@ -295,15 +295,16 @@ class InternalError:
 class TestDone:
     """The test is over, tear-down included.
 
-    *continues*: the process starts the queued test by itself. *peak*: the most bytes it used. *left*: what it left
-    behind or changed in a process that other tests share, one line each. *should_stop* and *should_fail* are what the
-    test set on pytest's session.
+    *stays*: the process waits for another test. *continues*: it starts the queued test by itself. *peak*: the most
+    bytes it used. *left*: what it left behind or changed in a process that other tests share, one line each.
+    *should_stop* and *should_fail* are what the test set on pytest's session.
     """
 
     __test__ = False
 
     laps: int
     continues: bool
+    stays: bool = True
     peak: int = 0
     left: tuple[str, ...] = ()
     should_stop: bool | str = False

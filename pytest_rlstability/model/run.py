@@ -72,6 +72,8 @@ class Observed:
     fixture: str = ""
     """The wide fixture that is being set up."""
     dead_workers: dict[int, messages.WorkerDied] = field(default_factory=dict)
+    tear_down_error: str = ""
+    """What wide fixtures raised when they were torn down after the last test."""
     resources_left: list[str] = field(default_factory=list)
     suite_properties: list[tuple[str, str]] = field(default_factory=list)
     junit_attributes: dict[str, str] = field(default_factory=dict)

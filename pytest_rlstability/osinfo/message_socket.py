@@ -17,6 +17,7 @@ from socket import SOCK_STREAM, SOL_SOCKET, create_connection, create_server
 from socket import socket as Socket  # noqa: N812
 from threading import Lock
 
+from pytest_rlstability.compat.cpython import accept_descriptor
 from pytest_rlstability.model.messages import Message, decode, encode
 
 if sys.platform == "linux":
@@ -118,6 +119,11 @@ def listen(directory: Path) -> tuple[Socket, Address]:
     server.bind(path)
     server.listen(_BACKLOG)
     return server, path
+
+
+def accept(server: Socket) -> Socket:
+    """The next connection. The server's own method would make it of whatever ``socket.socket`` is by now."""
+    return Socket(fileno=accept_descriptor(server))
 
 
 def connect(address: Address) -> Socket:

@@ -27,18 +27,17 @@ from pytest_rlstability.parent.loop import ProcessParent, connect_parent
 class Zygote:
     """The parent of forked test processes. ``live()`` returns when the run is over."""
 
-    def __init__(self, session: pytest.Session, endpoint: Endpoint, *, hold: bool, seed: int) -> None:
+    def __init__(self, session: pytest.Session, endpoint: Endpoint, *, hold: bool) -> None:
         self._session = session
         self._endpoint = endpoint
         self._hold = hold
-        self._seed = seed
 
     def live(self) -> None:
         os.setsid()
         signal.signal(signal.SIGINT, signal.SIG_IGN)
         drop_exit_callbacks()
         directory = self._endpoint.directory
-        self._runner = TestRunner(self._session, directory, seed=self._seed, hold=self._hold, finalizing=False)
+        self._runner = TestRunner(self._session, directory, hold=self._hold, finalizing=False)
         self._prefault = PagePrefault(directory)
         self._collecting = gc.isenabled()
         gc.disable()

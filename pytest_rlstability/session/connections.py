@@ -31,7 +31,7 @@ from pytest_rlstability.model.messages import (
 )
 from pytest_rlstability.model.progress_counters import ProcessCounters, ProgressCounters
 from pytest_rlstability.model.run import Exit
-from pytest_rlstability.osinfo.message_socket import Endpoint, MessageSocket, is_own_user, listen
+from pytest_rlstability.osinfo.message_socket import Endpoint, MessageSocket, accept, is_own_user, listen
 from pytest_rlstability.osinfo.process_control import end_tree
 
 
@@ -209,7 +209,7 @@ class Connections:
                 process.exit = Exit(None)
 
     def _accept(self) -> None:
-        connection, _ = self._server.accept()
+        connection = accept(self._server)
         if not is_own_user(connection):
             connection.close()
             return

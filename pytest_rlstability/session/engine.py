@@ -28,7 +28,7 @@ from pytest_rlstability.session.flaky_report import replay_trials
 from pytest_rlstability.session.flaky_runner import FlakyRunner, free_cores
 from pytest_rlstability.session.launcher import TestLauncher
 from pytest_rlstability.session.overlap import known_order, may_overlap
-from pytest_rlstability.session.pools import Pools
+from pytest_rlstability.session.pools import Pools, threads_at_start
 from pytest_rlstability.session.report_replay import (
     finished,
     late_error,
@@ -42,6 +42,7 @@ from pytest_rlstability.session.sigterm import ended_by_sigterm
 from pytest_rlstability.session.supervisor import ActiveRun, Supervisor
 from pytest_rlstability.verdicts.flaky import Trial, Trials
 
+_MOST_LEFT = 10
 _BLAMES = 5
 """How many times ``rl_blame_budget`` a run may take for all its deaths together."""
 
@@ -184,11 +185,13 @@ class Engine:
         except RuntimeError:
             report_internal_error(active.item)
             return
-        if run.seen.resources_left:
-            warn(active.item, f"tests that shared a process left behind: {', '.join(run.seen.resources_left)}")
-        if run.ending.exit is not None and run.ending.exit.strays:
-            left = ", ".join(run.ending.exit.strays)
-            warn(active.item, f"tests that shared a process left processes running, now ended: {left}")
+        if run.seen.tear_down_error:
+            report_error(active.item, run.seen.tear_down_error, "teardown")
+        strays = () if run.ending.exit is None else run.ending.exit.strays
+        for what, left in (("left behind", run.seen.resources_left), ("left processes running, now ended", strays)):
+            if left:
+                more = f" and {len(left) - _MOST_LEFT} more" if len(left) > _MOST_LEFT else ""
+                warn(active.item, f"tests that shared a process {what}: {', '.join(left[:_MOST_LEFT])}{more}")
         verdict: Verdict | None = active.item.ihook.pytest_rlstability_judge(run=run)
         if verdict is not None:
             blame = self._find_culprit(active, None, verdict)
@@ -274,6 +277,12 @@ class Engine:
         stability_of(reports[-1])["events"] = self._bus.take_waiting()
         for report in reports:
             item.ihook.pytest_runtest_logreport(report=report)
+
+
+def bind_early(config: pytest.Config) -> None:
+    """Before any conftest, which may replace functions and start threads: this module has bound the functions that all
+    rooms use, and here the threads that are no reason against a fork are noted."""
+    threads_at_start(config)
 
 
 def _is_a_result(run: Run) -> bool:

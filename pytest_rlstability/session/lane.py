@@ -22,7 +22,7 @@ class Event(Enum):
     QUEUE = "the next test may be sent while this one runs"
     CONTINUED = "the test is over, and the process runs the queued one"
     WAITS = "the test is over, and the process waits for the next"
-    ENDED = "the test is over, and the process has ended"
+    ENDED = "the process has ended"
     DROP = "the process is not wanted any more"
 
 
@@ -50,6 +50,7 @@ TRANSITIONS: dict[tuple[State, Event], tuple[State, Action]] = {
     (State.QUEUED, Event.CONTINUED): (State.OVERLAPPED, Action.FOLLOW_QUEUED),
     (State.QUEUED, Event.WAITS): (State.IDLE, Action.KEEP),
     (State.QUEUED, Event.ENDED): (State.EMPTY, Action.RELEASE),
+    (State.IDLE, Event.ENDED): (State.EMPTY, Action.RELEASE),
     (State.IDLE, Event.DROP): (State.EMPTY, Action.FINISH),
     (State.OVERLAPPED, Event.DROP): (State.EMPTY, Action.KILL),
     (State.RUNNING, Event.DROP): (State.EMPTY, Action.KILL),

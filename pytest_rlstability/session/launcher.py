@@ -6,6 +6,7 @@ import inspect
 import os
 import time
 from collections.abc import Callable, Hashable, Sequence
+from dataclasses import replace
 from itertools import chain, zip_longest
 from typing import Any
 
@@ -166,6 +167,10 @@ class TestLauncher:
         if self.isolates(item):
             self.pool(item).prewarm(self.spec(item))
 
+    def is_lost(self, active: ActiveRun) -> bool:
+        self._connections.pump(0)
+        return active.process.exit is not None and active.process.exit.status is None
+
     def release(self, active: ActiveRun) -> None:
         active.pool.release(active.process)
 
@@ -177,6 +182,7 @@ class TestLauncher:
         """Let a process that waits for a test tear down and end. Its exit is watched like a test."""
         ending = self.follow_queued(active, active.item, Place())
         ending.run.seen.done = active.run.seen.done
+        ending.run.spec = replace(ending.run.spec, memory_limit=None)  # what it used has been judged
         active.process.send(Finish())
         try:
             self._supervisor.supervise(ending)

@@ -8,6 +8,7 @@ import sys
 import pytest
 
 from pytest_rlstability.config.options import Settings
+from pytest_rlstability.osinfo.fork_safety import ThreadsAtStart
 from pytest_rlstability.session.backends.interface import Backend
 from pytest_rlstability.session.backends.spawn import SpawnBackend
 from pytest_rlstability.session.connections import Connections
@@ -16,6 +17,13 @@ from pytest_rlstability.session.process_pool import ProcessPool
 _CANARY_LIMIT = 5.0
 FIXTURES = "zygote with fixtures"
 """The pool for tests that share wide fixtures but no process."""
+
+_threads = pytest.StashKey[ThreadsAtStart]()
+
+
+def threads_at_start(config: pytest.Config) -> ThreadsAtStart:
+    """The threads that were there when this was called first: before any conftest."""
+    return config.stash.setdefault(_threads, ThreadsAtStart())
 
 
 class Pools:
@@ -30,7 +38,9 @@ class Pools:
 
     def check_fork(self) -> None:
         """Find out whether forking is safe, before the first test."""
-        self.reason_against_fork = _reason_against_fork() or self._ask_canary()
+        self.reason_against_fork = (
+            _reason_against_fork() or threads_at_start(self._session.config).reason_against_fork() or self._ask_canary()
+        )
 
     def get(self, name: str) -> ProcessPool:
         if name == "auto":
@@ -48,13 +58,13 @@ class Pools:
             pool.stop()
 
     def _backend(self, name: str) -> Backend:
-        seed, hold = self._settings.seed, self._settings.holds_crashes
+        hold = self._settings.holds_crashes
         if name != "spawn":
             from pytest_rlstability.session.backends.zygote import FixtureBackend, ZygoteBackend
 
             backend = FixtureBackend if name == FIXTURES else ZygoteBackend
-            return backend(self._session, self._connections, hold=hold, seed=seed)
-        return SpawnBackend(self._session, self._connections, hold=hold, seed=seed)
+            return backend(self._session, self._connections, hold=hold)
+        return SpawnBackend(self._session, self._connections, hold=hold, seed=self._settings.seed)
 
     def _ask_canary(self) -> str:
         """Have a forked process use the native threads that this one may have used, and see whether it ends."""

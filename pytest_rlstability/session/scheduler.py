@@ -45,6 +45,9 @@ class Launcher(Protocol):
     def prewarm(self, item: pytest.Item) -> None:
         """Have processes prepared for *item* while something else goes on."""
 
+    def is_lost(self, active: ActiveRun) -> bool:
+        """Whether the process of *active*, which waits, died with its parent, and not by what a test did."""
+
     def release(self, active: ActiveRun) -> None:
         """Forget a process that has ended."""
 
@@ -75,6 +78,8 @@ class Scheduler:
     def begin(self, item: pytest.Item, next_item: pytest.Item | None) -> ActiveRun:
         """The run of *item*, begun now unless it was begun early."""
         lane = self._lane(item)
+        if lane.state is State.IDLE and self._launcher.is_lost(lane.active):
+            self._leave(lane, Event.ENDED)
         self._drop_others(lane, item)
         place = self._place(item, next_item)
         self._run(lane, Event.ASK, item, place)

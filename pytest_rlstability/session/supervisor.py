@@ -228,4 +228,4 @@ class Supervisor:
 
 def _process_stays(run: Run) -> bool:
     """Whether this test is over, and what its process does now belongs to another test."""
-    return run.spec.stays and run.seen.done is not None
+    return run.spec.stays and run.seen.done is not None and run.seen.done.stays

@@ -8,10 +8,12 @@ import os
 import pickle
 import queue
 import signal
+import socket
 import subprocess
 import sys
 import textwrap
 import threading
+import time
 import tracemalloc
 import warnings
 from multiprocessing.connection import Connection
@@ -351,3 +353,24 @@ def test_queue_methods() -> None:
     noting.put(7)
     assert noting.get() == 7
     assert calls == [(compat.QUEUE_PUT, True), (compat.QUEUE_GET, True)]
+
+
+def test_accept_descriptor() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server, socket.create_connection(server.getsockname()) as client:
+        with socket.socket(fileno=compat.accept_descriptor(server)) as accepted:
+            client.sendall(b"hello")
+            assert accepted.recv(5) == b"hello"
+
+
+def test_module_of_thread() -> None:
+    class Own(threading.Thread):
+        def run(self) -> None:
+            time.sleep(0.2)
+
+    function, method = threading.Thread(target=time.sleep, args=(0.2,)), Own()
+    for thread in (function, method):
+        thread.start()
+    assert compat.module_of_thread(function) == "time"
+    assert compat.module_of_thread(method) == __name__
+    for thread in (function, method):
+        thread.join()

@@ -29,6 +29,8 @@ class FakeLauncher:
         self.calls: list[str] = []
         self.processes = 0
         self.ready = True
+        self.lost: set[int] = set()
+        """Processes that died with their parent while they waited."""
 
     def group_of(self, item: str) -> str | None:
         return item[0] if item[0].isupper() else None
@@ -51,6 +53,9 @@ class FakeLauncher:
 
     def prewarm(self, item: str) -> None:
         self.calls.append(f"prewarm {item}")
+
+    def is_lost(self, active: FakeRun) -> bool:
+        return active.process in self.lost
 
     def release(self, active: FakeRun) -> None:
         self.calls.append(f"release {active.process}")
@@ -252,3 +257,14 @@ def test_pytests_word_on_the_next_test_beats_the_known_order():
     schedule = scheduler(launcher, ["G1", "H1"])
     schedule.begin("G1", "G1")
     assert launcher.take() == ["start G1 in 1, stays before G1"]
+
+
+def test_a_waiting_process_that_died_with_its_parent_is_replaced():
+    launcher = FakeLauncher()
+    schedule = scheduler(launcher, ["G1", "own", "G2"])
+    passes(schedule, schedule.begin("G1", "own"))
+    ends(schedule, schedule.begin("own", "G2"))
+    launcher.take()
+    launcher.lost.add(1)
+    schedule.begin("G2", None)
+    assert launcher.take()[:2] == ["release 1", "start G2 in 3, stays"]

@@ -23,11 +23,10 @@ class ZygoteBackend:
     spares = 2
     _zygote: type[Zygote] = Zygote
 
-    def __init__(self, session: pytest.Session, connections: Connections, *, hold: bool, seed: int) -> None:
+    def __init__(self, session: pytest.Session, connections: Connections, *, hold: bool) -> None:
         self._session = session
         self._connections = connections
         self._hold = hold
-        self._seed = seed
         self._indices = {id(item): index for index, item in enumerate(session.items)}
         self._pid: int | None = None
         self._status: int | None = None
@@ -46,7 +45,7 @@ class ZygoteBackend:
 
     def _become_zygote(self) -> None:
         self._connections.abandon()
-        self._zygote(self._session, self._connections.endpoint, hold=self._hold, seed=self._seed).live()
+        self._zygote(self._session, self._connections.endpoint, hold=self._hold).live()
 
     def spec(self, item: pytest.Item, environment: tuple[tuple[str, str], ...], *, finds_all: bool) -> ProcessSpec:
         return ProcessSpec()
