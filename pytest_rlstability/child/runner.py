@@ -24,6 +24,7 @@ from pytest_rlstability.child.alarms import report_alarms
 from pytest_rlstability.child.coverage import save_coverage
 from pytest_rlstability.child.exit_checks import check_exit, drop_references
 from pytest_rlstability.child.gc_freeze import collect
+from pytest_rlstability.child.imports import Imports
 from pytest_rlstability.child.memory import TestMemory
 from pytest_rlstability.child.output import Output, output_paths
 from pytest_rlstability.child.process_state import ProcessState
@@ -137,7 +138,7 @@ class TestRunner:
     def work(self, find: FindTest) -> None:
         """Run the tests that come, until the process is to end."""
         own_pid = getpid()
-        before, state = ResourceSnapshot(), ProcessState()
+        before, state, imports = ResourceSnapshot(), ProcessState(), Imports()
         item: pytest.Item | None = None
         continues = False
         while (message := self._connection.receive()) is not None:
@@ -154,9 +155,9 @@ class TestRunner:
                     if stays:
                         collect(1)  # what the test dropped is finalized while it is supervised
                         left = [*before.note_owner(item.nodeid), *state.changes(self._memory.in_use)]
-                        self._send_done(continues, peak, left, stays=True)
+                        self._send_done(continues, peak, stays=True, left=left)
                     else:
-                        self._send_done(continues, peak)
+                        self._send_done(continues, peak, imported=imports.of_test())
                         self._tear_down_all(item)
                         self._end(item, before, exit_check=message.exit_check)
                         return
@@ -228,11 +229,19 @@ class TestRunner:
 
     # messages
 
-    def _send_done(self, continues: bool, peak: int, left: Sequence[str] = (), *, stays: bool = False) -> None:
+    def _send_done(
+        self,
+        continues: bool,
+        peak: int,
+        *,
+        stays: bool = False,
+        left: Sequence[str] = (),
+        imported: Sequence[str] = (),
+    ) -> None:
         flush_output()  # with -s it goes to the terminal, where it belongs before the test's result
         session = self._session
         laps, stop, fail = self._counters.laps, session.shouldstop, session.shouldfail
-        self._connection.send(TestDone(laps, continues, stays, peak, tuple(left), stop, fail))
+        self._connection.send(TestDone(laps, continues, stays, peak, tuple(left), tuple(imported), stop, fail))
 
     def _send_junit(self) -> None:
         """Send what the test wrote to pytest's JUnit log, of which this process has a copy."""

@@ -78,6 +78,7 @@ def add_options(parser: pytest.Parser) -> None:
         "implies --rl-stability",
     )
     parser.addini("rl_blame_budget", "time to find the test that made a shared process die", default="60s")
+    parser.addini("rl_preload", "modules to import before tests are forked", type="args", default=[])
     parser.addini("rl_lap_count", "laps of rl_laps where nothing is judged by laps", default="20")
     group.addoption("--rl-native", metavar="auto|off", default="auto", help="native stack of a crashed process")
     group.addoption("--rl-seed", metavar="N", default=None, help="seed of random, numpy and torch in each test")

@@ -297,6 +297,7 @@ class TestDone:
 
     *stays*: the process waits for another test. *continues*: it starts the queued test by itself. *peak*: the most
     bytes it used. *left*: what it left behind or changed in a process that other tests share, one line each.
+    *imported*: the libraries that it imported itself, in a process of its own.
     *should_stop* and *should_fail* are what the test set on pytest's session.
     """
 
@@ -307,6 +308,7 @@ class TestDone:
     stays: bool = True
     peak: int = 0
     left: tuple[str, ...] = ()
+    imported: tuple[str, ...] = ()
     should_stop: bool | str = False
     should_fail: bool | str = False
 

@@ -8,7 +8,9 @@ import os
 import signal
 import sys
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from importlib import import_module
 from os import _exit  # bound here: a test may replace it
 from typing import NoReturn
 
@@ -18,23 +20,29 @@ from pytest_rlstability.child.gc_freeze import freeze_until_asked
 from pytest_rlstability.child.runner import Link, TestRunner
 from pytest_rlstability.compat.cpython import drop_exit_callbacks
 from pytest_rlstability.model.messages import InternalError, StartProcess
+from pytest_rlstability.osinfo.fork_safety import ThreadsAtStart
 from pytest_rlstability.osinfo.message_socket import Endpoint
 from pytest_rlstability.osinfo.process_control import die_with_parent
 from pytest_rlstability.parent.cow_prefault import PagePrefault
 from pytest_rlstability.parent.loop import ProcessParent, connect_parent
 
+NOT_PRELOADED = 72
+"""Exit code of a zygote that a library has made unfit to be forked."""
+
 
 class Zygote:
     """The parent of forked test processes. ``live()`` returns when the run is over."""
 
-    def __init__(self, session: pytest.Session, endpoint: Endpoint, *, hold: bool) -> None:
+    def __init__(self, session: pytest.Session, endpoint: Endpoint, *, hold: bool, preload: Sequence[str] = ()) -> None:
         self._session = session
         self._endpoint = endpoint
         self._hold = hold
+        self._preload = preload
 
     def live(self) -> None:
         os.setsid()
         signal.signal(signal.SIGINT, signal.SIG_IGN)
+        self._import_libraries()
         drop_exit_callbacks()
         directory = self._endpoint.directory
         self._runner = TestRunner(self._session, directory, hold=self._hold, finalizing=False)
@@ -44,6 +52,15 @@ class Zygote:
         freeze_until_asked()
         self._connection = connect_parent(self._endpoint)
         self._parent().serve()
+
+    def _import_libraries(self) -> None:
+        """Ends this process if a library starts threads: the next zygote is then made without any of them."""
+        threads = ThreadsAtStart()
+        for name in self._preload:
+            with suppress(Exception):
+                import_module(name)
+            if threads.reason_against_fork():
+                _exit(NOT_PRELOADED)
 
     def _parent(self) -> ProcessParent:
         return ProcessParent(self._connection, self._fork, self._endpoint)

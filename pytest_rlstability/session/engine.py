@@ -29,6 +29,7 @@ from pytest_rlstability.session.flaky_runner import FlakyRunner, free_cores
 from pytest_rlstability.session.launcher import TestLauncher
 from pytest_rlstability.session.overlap import known_order, may_overlap
 from pytest_rlstability.session.pools import Pools, threads_at_start
+from pytest_rlstability.session.preload import Preload
 from pytest_rlstability.session.report_replay import (
     finished,
     late_error,
@@ -61,12 +62,14 @@ class Engine:
         self._launcher.on_exit = self._handle_exit
         self._scheduler: Scheduler
         self._fatal_fixtures = FatalFixtures()
+        self._preload = Preload(session.config)
         self._blame_left = _BLAMES * settings.blame_budget
 
     def start(self) -> str:
         """Make what must exist before the first fork; why tests are not forked, if they are not."""
         base_temp(self._session.config)
         plans = map(self._launcher.plan, self._session.items)
+        self._pools.preload = self._preload.modules(self._session.items, self._launcher.has_own_process)
         if {plan.backend for plan in plans if plan.isolate} & {"auto", "zygote"}:
             self._pools.check_fork()
         overlaps = may_overlap(self._session.config)
@@ -78,6 +81,7 @@ class Engine:
         if hasattr(self, "_scheduler"):
             self._scheduler.drop_all()
             self._tear_down_fixtures()
+            self._preload.save()
         collect_coverage(self._connections.directory)
         self._pools.stop()
         self._connections.close()
@@ -154,6 +158,7 @@ class Engine:
             if blame is not None and blame.interrupted:
                 raise KeyboardInterrupt
             if run.seen.done is not None:
+                self._preload.note(item.nodeid, run.seen.done.imported)
                 item.session.shouldstop = item.session.shouldstop or run.seen.done.should_stop
                 item.session.shouldfail = item.session.shouldfail or run.seen.done.should_fail
         return run

@@ -76,6 +76,9 @@ class TestLauncher:
         plan = self.plan(item)
         return plan.isolate and plan.backend != "inprocess"
 
+    def has_own_process(self, item: pytest.Item) -> bool:
+        return self.isolates(item) and self.plan(item).group is None
+
     def group_of(self, item: pytest.Item) -> Hashable | None:
         group = self.plan(item).group
         if group is None or not self.isolates(item):

@@ -35,6 +35,8 @@ class Pools:
         self._connections = connections
         self._pools: dict[str, ProcessPool] = {}
         self.reason_against_fork = ""
+        self.preload: list[str] = []
+        """The libraries that a zygote imports before it forks."""
 
     def check_fork(self) -> None:
         """Find out whether forking is safe, before the first test."""
@@ -63,7 +65,7 @@ class Pools:
             from pytest_rlstability.session.backends.zygote import FixtureBackend, ZygoteBackend
 
             backend = FixtureBackend if name == FIXTURES else ZygoteBackend
-            return backend(self._session, self._connections, hold=hold)
+            return backend(self._session, self._connections, hold=hold, preload=self.preload)
         return SpawnBackend(self._session, self._connections, hold=hold, seed=self._settings.seed)
 
     def _ask_canary(self) -> str:

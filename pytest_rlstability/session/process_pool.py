@@ -168,6 +168,8 @@ class ProcessPool:
             )
             if len(self._connections.parents) == known:
                 self.backend.end_parent(0.0)
+                if self.backend.give_up_preload():
+                    return self._living_parent()
                 raise NoProcessError(f"the parent process of the {self.backend.name} backend did not start")
             self._parent = self._connections.parents[-1]
         return self._parent

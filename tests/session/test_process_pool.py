@@ -32,6 +32,8 @@ class World:
         """How many parents die before the first order reaches them."""
         self.lost: list[Any] = []
         self.ended_parents: list[float] = []
+        self.preloads = False
+        """Whether the parent imports something of which it dies."""
         self.refusals: list[StartFailed] = []
 
     # the backend
@@ -46,6 +48,12 @@ class World:
 
     def first_order(self, spec: ProcessSpec) -> None:
         return None
+
+    def give_up_preload(self) -> bool:
+        given_up, self.preloads = self.preloads, False
+        if given_up:
+            self.parent_starts = True
+        return given_up
 
     def parent_lives(self) -> bool:
         return self.parent_starts
@@ -143,6 +151,11 @@ def test_a_parent_that_does_not_start_is_an_error(world, pool):
     world.parent_starts = False
     with pytest.raises(NoProcessError, match="did not start"):
         pool.take(ONE)
+
+
+def test_a_parent_that_dies_of_a_library_is_started_without_it(world, pool):
+    world.parent_starts, world.preloads = False, True
+    assert pool.take(ONE).ready
 
 
 def test_a_parent_that_was_killed_is_replaced(world, pool):

@@ -50,6 +50,9 @@ class Backend(Protocol):
     def key_of(self, item: pytest.Item) -> int | str:
         """How the test process is told which test to run."""
 
+    def give_up_preload(self) -> bool:
+        """The parent did not start: whether it is worth another try, without the libraries it was to import."""
+
     def parent_lives(self) -> bool:
         """Whether the parent that was started last still runs."""
 

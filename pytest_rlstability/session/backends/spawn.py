@@ -68,6 +68,9 @@ class SpawnBackend:
     def key_of(self, item: pytest.Item) -> int | str:
         return _plain_nodeid(item)
 
+    def give_up_preload(self) -> bool:
+        return False
+
     def parent_lives(self) -> bool:
         return self._parent is not None and self._parent.poll() is None
 

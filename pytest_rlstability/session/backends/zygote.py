@@ -7,6 +7,7 @@ import signal
 import sys
 import time
 import warnings
+from collections.abc import Sequence
 from contextlib import suppress
 
 import pytest
@@ -23,7 +24,10 @@ class ZygoteBackend:
     spares = 2
     _zygote: type[Zygote] = Zygote
 
-    def __init__(self, session: pytest.Session, connections: Connections, *, hold: bool) -> None:
+    def __init__(
+        self, session: pytest.Session, connections: Connections, *, hold: bool, preload: Sequence[str] = ()
+    ) -> None:
+        self._preload = preload
         self._session = session
         self._connections = connections
         self._hold = hold
@@ -43,9 +47,15 @@ class ZygoteBackend:
             run_and_exit(self._become_zygote)
         self._pid, self._status = pid, None
 
+    def give_up_preload(self) -> bool:
+        """Make the next parent without the libraries that this one may have died of; False if it had none."""
+        given_up, self._preload = bool(self._preload), ()
+        return given_up
+
     def _become_zygote(self) -> None:
         self._connections.abandon()
-        self._zygote(self._session, self._connections.endpoint, hold=self._hold).live()
+        endpoint = self._connections.endpoint
+        self._zygote(self._session, endpoint, hold=self._hold, preload=self._preload).live()
 
     def spec(self, item: pytest.Item, environment: tuple[tuple[str, str], ...], *, finds_all: bool) -> ProcessSpec:
         return ProcessSpec()
