@@ -63,6 +63,7 @@ class Engine:
         self._scheduler: Scheduler
         self._fatal_fixtures = FatalFixtures()
         self._preload = Preload(session.config)
+        self._process_replaced = False
         self._blame_left = _BLAMES * settings.blame_budget
 
     def start(self) -> str:
@@ -144,7 +145,7 @@ class Engine:
                 self._scheduler.start_early(next_item)
             elif verdict is not None and run.ending.exit is not None and run.spec.stays:
                 blame = self._find_culprit(active, active.item, verdict)
-                verdict = verdict.with_note(blame.text)
+                verdict = verdict.with_note(f"{blame.text}{self._what_follows(next_item)}")
                 if run.seen.fixture:
                     self._fatal_fixtures.note(item, run, verdict, dies_again=blame.culprit is item)
             elif verdict is not None and run.seen.fixture:
@@ -162,6 +163,13 @@ class Engine:
                 item.session.shouldstop = item.session.shouldstop or run.seen.done.should_stop
                 item.session.shouldfail = item.session.shouldfail or run.seen.done.should_fail
         return run
+
+    def _what_follows(self, next_item: pytest.Item | None) -> str:
+        """Said once a run."""
+        if next_item is None or self._process_replaced:
+            return ""
+        self._process_replaced = True
+        return "\nThe tests after it run in a new process, where wide fixtures are set up again."
 
     def _report_not_run(self, item: pytest.Item, verdict: Verdict) -> None:
         run = Run(RunSpec(item.nodeid, self._settings.backend, self._settings.seed))

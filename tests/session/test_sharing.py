@@ -63,6 +63,7 @@ def test_a_test_that_dies_alone_is_named_once(run_pytest):
     assert outcome.tests == {"test_a": "passed", "test_dies": "failed", "test_b": "passed"}
     assert "It fails the same way alone." in outcome.details["test_dies"]
     assert "1 crash" in outcome.text
+    assert outcome.text.count("The tests after it run in a new process, where wide fixtures are set up again.") == 1
     assert reproduces(run_pytest, outcome.details["test_dies"], "CRASH: SIGABRT in call")
 
 
