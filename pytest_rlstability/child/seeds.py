@@ -38,13 +38,13 @@ class Seeds:
         if (torch := sys.modules.get("torch")) is not None:
             _seed_torch(torch, seed)
 
-    def seed_numpy(self, random: Any) -> None:
+    def seed_numpy(self, library: Any) -> None:
         """Its global generator, and what every generator without a seed begins with: ``default_rng()``, and so
         Gymnasium's ``reset()`` and ``sample()``, ask the system for it."""
-        random.seed(self._seed)
+        library.seed(self._seed)
         source = Random(self._seed)
-        if hasattr(random, "bit_generator"):
-            random.bit_generator.randbits = source.getrandbits
+        if hasattr(library, "bit_generator"):
+            library.bit_generator.randbits = source.getrandbits
 
 
 def _seed_torch(torch: Any, seed: int) -> None:

@@ -66,6 +66,12 @@ def run_exit_callbacks() -> None:
     atexit._run_exitfuncs()
 
 
+def numba_has_threads() -> bool:
+    """Whether numba has started its thread pool, after which it ends every forked process that uses it. Seen in numba
+    0.61. Without it such tests are forked, and die."""
+    return bool(getattr(sys.modules.get("numba.np.ufunc.parallel"), "_is_initialized", False))
+
+
 # Sockets
 
 

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import ctypes
 import os
-import sys
 import threading
 from contextlib import suppress
 
-from pytest_rlstability.compat.cpython import module_of_thread
+from pytest_rlstability.compat.cpython import module_of_thread, numba_has_threads
 from pytest_rlstability.osinfo import linux
 
 _OPENMP = ("libgomp", "libomp", "libiomp")
@@ -38,8 +37,7 @@ class ThreadsAtStart:
         if python or names:
             listed = ", ".join(sorted({thread.name for thread in python} | names)[:3])
             return f"threads run since modules were imported, and would be missing in a fork: {listed}"
-        numba = sys.modules.get("numba.np.ufunc.parallel")
-        return "numba has used its thread pool" if getattr(numba, "_is_initialized", False) else ""
+        return "numba has used its thread pool" if numba_has_threads() else ""
 
 
 def _is_plugins(thread: threading.Thread) -> bool:

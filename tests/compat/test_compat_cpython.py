@@ -17,6 +17,7 @@ import time
 import tracemalloc
 import warnings
 from multiprocessing.connection import Connection
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -374,3 +375,9 @@ def test_module_of_thread() -> None:
     assert compat.module_of_thread(method) == __name__
     for thread in (function, method):
         thread.join()
+
+
+def test_numba_has_threads(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert not compat.numba_has_threads()
+    monkeypatch.setitem(sys.modules, "numba.np.ufunc.parallel", SimpleNamespace(_is_initialized=True))  # type: ignore[arg-type]
+    assert compat.numba_has_threads()

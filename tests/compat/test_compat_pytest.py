@@ -85,7 +85,7 @@ def test_tear_down(pytester: pytest.Pytester) -> None:
     assert events == ["test torn down", "module torn down"]
 
 
-def test_wide_fixtures(pytester: pytest.Pytester) -> None:
+def test_wide_fixtures_of_an_item(pytester: pytest.Pytester) -> None:
     """``wide_fixtures`` and ``set_up_wide_fixtures``."""
     one, two = pytester.getitems(MODULE_FIXTURE)
     assert {"wide", "narrow"} & {*compat.wide_fixtures(one)} == {"wide"}

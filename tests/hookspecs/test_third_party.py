@@ -269,7 +269,7 @@ def test_all_of_it_works_in_a_run(outcome: Outcome, run_pytest: RunPytest) -> No
     assert outcome.properties["test_judge"]["rl_stability.class"] == "acme"
     assert (run_pytest.path / "acme.txt").read_text().split() == list(outcome.tests)
     assert "rl-stability: acme saw 6 tests" in outcome.text
-    assert int((run_pytest.path / "test_metric.pid").read_text()) > 0
+    assert int((run_pytest.path / "test_endless.pid").read_text()) > 0
     metrics = (run_pytest.path / "metrics.prom").read_text()
     assert 'rlstability_acme_objects{kind="bodies",test="test_it.py::test_metric"} 7.0' in metrics
     assert 'rlstability_memory_bytes{signal="acme_frames",test="test_it.py::test_signal"}' in metrics
