@@ -76,8 +76,8 @@ class TestProcess:
         """What has arrived; of *one_test* only, if the process may already run the next one."""
         end = len(self.unread)
         if one_test:
-            done = (number for number, message in enumerate(self.unread, 1) if isinstance(message, TestDone))
-            end = next(done, end)
+            ends = (number for number, one in enumerate(self.unread, 1) if isinstance(one, TestDone) and one.stays)
+            end = next(ends, end)
         taken, self.unread = self.unread[:end], self.unread[end:]
         return taken
 

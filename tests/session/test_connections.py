@@ -6,6 +6,7 @@ import socket
 import subprocess
 import sys
 from collections.abc import Iterator
+from dataclasses import replace
 
 import pytest
 
@@ -122,6 +123,14 @@ def test_the_messages_of_one_test_end_with_its_last(connections):
     assert process.take_messages(one_test=True) == [StageEntered(("a",)), DONE]
     assert process.take_messages(one_test=True) == [StageEntered(("next test",)), DONE]
     assert process.take_messages(one_test=True) == []
+
+
+def test_a_process_that_ends_early_has_no_next_test_whose_messages_could_follow(connections):
+    process = connections.expect()
+    last = [replace(DONE, stays=False), CleanExit()]
+    for message in last:
+        process.handle(message)
+    assert process.take_messages(one_test=True) == last
 
 
 def test_threads_and_locks_become_state_of_the_process(connections):
