@@ -207,13 +207,13 @@ def test_the_reproduce_command_reproduces(run_pytest):
 
     drawn = re.findall(r"drew (\S+)", outcome.text)
     assert len(drawn) == 2
-    assert drawn[0] == drawn[1], "each test starts from the seed"
-    for line in re.findall(r"^Reproduce: (.*)$", outcome.text, re.MULTILINE):
+    assert drawn[0] != drawn[1], "each test has a seed of its own"
+    for line, number in zip(re.findall(r"^Reproduce: (.*)$", outcome.text, re.MULTILINE), drawn, strict=True):
         words = shlex.split(line)
         assert words[:3] == ["python", "-m", "pytest"]
         again = subprocess.run([sys.executable, *words[1:]], capture_output=True, text=True, cwd=run_pytest.path)
         assert again.returncode == 1
-        assert re.findall(r"drew (\S+)", again.stdout) == drawn[:1]
+        assert re.findall(r"drew (\S+)", again.stdout) == [number]
         assert "1 failed" in again.stdout
 
 

@@ -11,6 +11,8 @@ import time
 
 import pytest
 
+from pytest_rlstability.child.seeds import seed_of
+
 SUITE = """
     import logging, os, sys, unittest, warnings
     import pytest
@@ -612,7 +614,7 @@ def test_durations_are_the_tests_own(run_pytest):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("arguments", [(), ("--rl-group=module",), ("--rl-backend=spawn",)])
-def test_every_test_starts_from_the_seed(run_pytest, arguments):
+def test_every_test_starts_from_a_seed_of_its_own(run_pytest, arguments):
     outcome = run_pytest(
         """
         import random
@@ -626,7 +628,6 @@ def test_every_test_starts_from_the_seed(run_pytest, arguments):
         "--rl-seed=7",
         *arguments,
     )
-    random.seed(7)
-    drawn = random.random()
-    assert outcome.messages["test_a"] == outcome.messages["test_b"]
-    assert f"drew {drawn} " in outcome.messages["test_a"]
+    for name in ("test_a", "test_b"):
+        drawn = random.Random(seed_of(7, f"test_it.py::{name}")).random()
+        assert f"drew {drawn} " in outcome.messages[name]

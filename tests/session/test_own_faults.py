@@ -448,6 +448,10 @@ def test_fork_after_native_threads_falls_back_to_spawn(run_pytest):
     torch = pytest.importorskip("torch")
     if torch.get_num_threads() < 2:
         pytest.skip("torch has one thread here")
+    # As with a library whose pool cannot be paused.
+    run_pytest.write(
+        "conftest.py", "from pytest_rlstability.osinfo import fork_safety\nfork_safety.pause_openmp = lambda: None\n"
+    )
     outcome = run_pytest(
         """
         import torch
