@@ -23,7 +23,7 @@ QUICK = ("heap overrun", "use after free", "python signal handler", "exit callba
 
 
 @pytest.mark.parametrize(
-    "case", [case if case in QUICK else pytest.param(case, marks=pytest.mark.slow) for case in CASES]
+    "case", [case if case in QUICK else pytest.param(case, marks=pytest.mark.slow) for case in STEADY]
 )
 def test_the_culprit_is_named(run_pytest, case):
     run_pytest.write("conftest.py", (CORPUS / "conftest.py").read_text())
