@@ -70,3 +70,19 @@ def test_memory_over_the_cap_is_said_once(run_pytest):
     )
     assert outcome.text.count("CRASH: ") == 2, outcome.text  # in the failure, and in the summary
     assert outcome.tests["test_2"] == "passed"
+
+
+def test_a_parent_that_is_stopped_goes_on(run_pytest):
+    outcome = run_pytest(
+        """
+        import os, signal
+        import pytest
+
+        @pytest.mark.rl_isolated
+        def test_stops_its_parent(): os.kill(os.getppid(), signal.SIGSTOP)
+
+        @pytest.mark.rl_isolated
+        def test_next(): pass
+        """
+    )
+    assert outcome.tests == {"test_stops_its_parent": "passed", "test_next": "passed"}, outcome.text
