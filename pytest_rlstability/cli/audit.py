@@ -1,5 +1,11 @@
 """What in a saved model will not survive the trip to another Python or machine (never unpickles it).
 
+  rlstability audit model.zip
+  rlstability audit model.zip --python 3.10 --python 3.13
+
+Names every entry that holds code (a lambda, a closure, a function of the training script), the Python that wrote it,
+and the custom_objects that load() needs to do without it.
+
 Exit code 0: nothing breaks on the targets, 1: something does, 2: the file cannot or should not be read.
 """
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import shutil
+import stat
 import struct
 import zipfile
 import zlib
@@ -24,6 +25,7 @@ _BOMB_SIZE = 16 * 2**20
 _BOMB_RATIO = 100
 _MAX_ENTRIES = 100_000
 _ENCRYPTED, _DESCRIPTOR_FOLLOWS = 0x1, 0x8
+_EXTRA_FIELDS = {0x0001: "large sizes", 0x4246: "torch's padding", 0x5455: "times", 0x7875: "owner"}
 _END = 22
 _END_64 = 56 + 20
 
@@ -123,7 +125,7 @@ def rewrite(source: Path, target: Path, left_out: Collection[str] = ()) -> None:
             with open_nested(archive, name, Budget(unpacked=2**40)) as nested:
                 if nested is not None:
                     _store(out, name, _rewritten(nested))
-                elif name == "data" and left_out:
+                elif name == "data":
                     settings = json.loads(archive.read(name)).items()
                     kept = {key: value for key, value in settings if key not in left_out}
                     out.writestr(zipfile.ZipInfo(name), json.dumps(kept))
@@ -165,11 +167,23 @@ def _check_entry(entry: zipfile.ZipInfo) -> None:
         raise RefusedError(f"entry {entry.filename!r} would be written outside the directory it is unpacked to")
     if not re.fullmatch(r"[\x20-\x7e]+", entry.orig_filename):
         raise RefusedError(f"entry {entry.orig_filename!r} has a name that no saved model uses")
+    if stat.S_IFMT(entry.external_attr >> 16) not in (0, stat.S_IFREG, stat.S_IFDIR):
+        raise RefusedError(f"entry {entry.filename!r} is a link or a device")
+    _check_extra(entry, entry.extra)
     if entry.flag_bits & _ENCRYPTED:
         raise RefusedError(f"entry {entry.filename!r} is encrypted")
     if entry.file_size > _BOMB_SIZE and entry.file_size > _BOMB_RATIO * max(1, entry.compress_size):
         packed, unpacked = format_size(entry.compress_size), format_size(entry.file_size)
         raise RefusedError(f"entry {entry.filename!r} unpacks from {packed} to {unpacked}: a zip bomb")
+
+
+def _check_extra(entry: zipfile.ZipInfo, data: bytes) -> None:
+    """Of the fields that a zip can add to an entry, one gives it another name to some readers: only some may be."""
+    while data:
+        kind, size = struct.unpack_from("<2H", data)
+        if kind not in _EXTRA_FIELDS or size > len(data) - 4:
+            raise RefusedError(f"entry {entry.filename!r} has an extra field {kind:#06x}: readers disagree on it")
+        data = data[4 + size :]
 
 
 def _check_layout(archive: zipfile.ZipFile, name: str) -> None:
@@ -215,6 +229,7 @@ def _end_of_entry(stream: IO[bytes], entry: zipfile.ZipInfo) -> int:
     same = stream.read(name_size) == entry.orig_filename.encode() and (flags, method) == (
         entry.flag_bits, entry.compress_type
     )  # fmt: skip
+    _check_extra(entry, stream.read(extra_size))
     if header[:4] != b"PK\3\4" or not same or not (told or flags & _DESCRIPTOR_FOLLOWS):
         raise RefusedError(f"not a whole zip file: entry {entry.filename!r} is not what the directory says")
     position: int = entry.header_offset + 30 + name_size + extra_size + entry.compress_size

@@ -197,14 +197,19 @@ def _load_locked(saved: Saved, scratch: Path, trust: Trust) -> Outcome:
         return run_step(step)
     # The current directory is searched, and can be read then, only for modules of the user's own.
     needs_own = trust != NOBODY or saved.algorithm not in ("", *_ALGORITHMS)
+    search_path = tuple(one for one in step.search_path if needs_own or one != os.getcwd())
+    python, walled = lock.interpreter(step.python, scratch, search_path)
     locked = replace(
         step,
         call=f"{lock.__file__}:check",
-        arguments={"scratch": str(scratch), "seconds": step.timeout, "arguments": dict(step.arguments)},
+        arguments={
+            "scratch": str(scratch), "seconds": step.timeout, "walled": walled, "arguments": dict(step.arguments)
+        },
+        python=python,
         environment={**lock.environment(scratch), **step.environment},
         directory=str(scratch),
-        search_path=tuple(one for one in step.search_path if needs_own or one != os.getcwd()),
-    )
+        search_path=search_path,
+    )  # fmt: skip
     return run_step(locked)
 
 
@@ -265,12 +270,10 @@ def _unpack(bundle: Path, directory: Path, trust: Trust) -> dict[str, Any]:
             raise RefusedError(f"{bundle.name} is no bundle (no {_DESCRIPTION!r}): make one with rlstability pack")
         description = _description(read_entry(archive, _DESCRIPTION), trust)
         needed = {f"model{SUFFIX[description['kind']]}", _OBSERVATIONS, _EXPECTED}
-        missing = sorted(needed - description["sha256"].keys())
-        if missing:
-            raise RefusedError(f"{bundle.name} names no file {missing[0]!r}")
+        odd = needed ^ description["sha256"].keys() | {_DESCRIPTION, *needed} ^ {*archive.namelist()}
+        if odd:
+            raise RefusedError(f"{bundle.name} has the file {min(odd)!r} too many or too few: the bundle is damaged")
         for name, digest in description["sha256"].items():
-            if name not in needed or name not in archive.namelist():
-                raise RefusedError(f"{bundle.name} names a file {name!r} that it does not hold or should not")
             with archive.open(name) as source, open(directory / name, "wb") as target:
                 shutil.copyfileobj(source, target)
             if _digest(directory / name) != digest:

@@ -17,6 +17,7 @@ from typing import IO, Any
 from pytest_rlstability.kits.models.archive import Budget, RefusedError, Word, open_archive, open_nested, read_entry
 from pytest_rlstability.kits.models.judge import NOBODY, Trust, judge
 from pytest_rlstability.kits.models.pickles import TORCH_MAGIC, Reading, maker, read_pickle, read_pickles
+from pytest_rlstability.kits.models.table import STORAGES
 
 _TEXT_LIMIT = 64 * 2**10
 _INFO_LINE = re.compile(r"-\s*([^:]+):\s*(.*)")
@@ -107,12 +108,12 @@ class _Reader:
             raise RefusedError(f"{where} refers to something outside it")
         return Part(where, reading, attribute, judge(reading, where, self.trust, self.budget))
 
-    def _weights(self, archive: zipfile.ZipFile, name: str) -> list[Part]:
+    def _weights(self, archive: zipfile.ZipFile, name: str) -> tuple[Part, ...]:
         with open_nested(archive, name, self.budget) as nested:
             if nested is not None:
-                return [self._torch_part(nested, name)]
+                return (self._torch_part(nested, name),)
         stream = BytesIO(read_entry(archive, name, budget=self.budget))
-        return list(self._judged(stream, f"entry {name!r}"))
+        return self._judged(stream, f"entry {name!r}")
 
     def _torch_part(self, archive: zipfile.ZipFile, name: str) -> Part:
         roots = set()
@@ -122,34 +123,56 @@ class _Reader:
                 word: Word = "code found" if "/code/" in entry else "not judged"
                 raise RefusedError(f"entry {entry!r} in {name} does not belong to saved tensors", word)
             roots.add(known[1])
-        entry = f"{next(iter(roots))}/data.pkl"
+        root = next(iter(roots))
+        entry = f"{root}/data.pkl"
         if len(roots) != 1 or entry not in archive.namelist():
             raise RefusedError(f"{name} holds more or less than one set of saved tensors")
-        return self._part(f"{entry!r} in {name}", read_entry(archive, entry, budget=self.budget))
+        part = self._part(f"{entry!r} in {name}", read_entry(archive, entry, budget=self.budget))
+        found = {one.filename: one.file_size for one in archive.infolist() if one.filename.startswith(f"{root}/data/")}
+        needed = {} if self.trust.everything else _weight_sizes(part)
+        for key, size in needed.items():
+            if found.pop(f"{root}/data/{key}", None) != size:  # torch would read past the end of it
+                raise RefusedError(f"storage {key!r} in {name} is missing or not as large as its tensors need")
+        if found and not self.trust.everything:
+            raise RefusedError(f"entry {min(found)!r} in {name} belongs to no tensor")
+        return part
 
     def _read_pickles(self, stream: IO[bytes]) -> Contents:
         if tarfile.is_tarfile(stream):  # the oldest torch files were; torch reads one even if it begins as a pickle
             raise RefusedError(f"{self.name} is a tar file, which is not read: save it with a newer torch")
         stream.seek(0)
-        parts = tuple(self._judged(stream, self.name))
+        parts = self._judged(stream, self.name)
         return Contents(_pickle_kind(parts[0].reading.value), parts, is_zip=False)
 
-    def _judged(self, stream: IO[bytes], where: str) -> Iterator[Part]:
-        """The pickles in *stream*, each judged before the next is read."""
-        readings = read_pickles(stream, self.budget)
-        while True:
-            try:
-                reading = next(readings, None)
-            except RefusedError as error:
-                raise error.within(f"{where} is neither a zip nor a pickle that can be read: ") from error
-            if reading is None:
-                return
-            yield Part(where, reading, code=judge(reading, where, self.trust, self.budget))
+    def _judged(self, stream: IO[bytes], where: str) -> tuple[Part, ...]:
+        """The pickles in *stream*: one, or those of an old torch file with the weights behind them."""
+        try:
+            readings = read_pickles(stream, self.budget)
+        except RefusedError as error:
+            raise error.within(f"{where} is neither a zip nor a pickle that can be read: ") from error
+        parts = tuple(Part(where, one, code=judge(one, where, self.trust, self.budget)) for one in readings)
+        if len(parts) > 1 and not self.trust.everything:
+            sizes = _weight_sizes(parts[3])
+            position = stream.tell()
+            if stream.seek(0, 2) - position != sum(8 + size for size in sizes.values()):
+                raise RefusedError(f"{where} has more or fewer bytes of weights than its tensors need")
+        return parts
+
+
+def _weight_sizes(part: Part) -> dict[str, int]:
+    """How many bytes each storage outside the pickle has, by its key."""
+    sizes: dict[str, int] = {}
+    for external in part.reading.externals:
+        _, kind, key, _, count, *_ = external.reference.items
+        size = count * STORAGES[str(kind)]
+        if sizes.setdefault(key, size) != size:
+            raise RefusedError(f"{part.where} says twice how large storage {key!r} is, and not the same")
+    return sizes
 
 
 def _json(data: bytes) -> dict[str, Any]:
     try:
-        settings = json.loads(data)
+        settings = json.loads(data.decode(), object_pairs_hook=_without_twins)
     except RecursionError as error:
         raise RefusedError("entry 'data' nests too deeply to be a model's settings") from error
     except ValueError as error:
@@ -157,6 +180,12 @@ def _json(data: bytes) -> dict[str, Any]:
     if not isinstance(settings, dict):
         raise RefusedError("entry 'data' is not a JSON object of settings")
     return settings
+
+
+def _without_twins(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    if len(found := dict(pairs)) < len(pairs):
+        raise RefusedError("entry 'data' has a setting twice: readers disagree on which one counts")
+    return found
 
 
 def _written_by(archive: zipfile.ZipFile) -> dict[str, str]:

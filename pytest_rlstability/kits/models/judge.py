@@ -24,7 +24,7 @@ _PLACED = ARGUMENTS | {"_codecs.encode"}
 _MOST_CARRIED = 20_000_000  # functions times what each may hold: all of it is walked for each
 _GENERIC = ("typing", "collections.abc")
 _TYPES_OF_CODE = ("MethodType", "GenericAlias", "MappingProxyType")
-_LIBRARIES = {name.partition(".")[0] for name in (*VALUES, *CODE)}
+_LIBRARIES = {name.partition(".")[0] for name in (*VALUES, *CODE, *NEWOBJ)}
 # What a class may define and still be built by a pickle: none of these is called while it is loaded.
 _QUIET = frozenset({
     "__module__", "__doc__", "__qualname__", "__dict__", "__weakref__", "__annotations__", "__init__", "__call__",

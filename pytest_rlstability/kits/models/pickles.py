@@ -14,12 +14,12 @@ from typing import IO, Any
 from pytest_rlstability.compat.cpython import modern_name
 from pytest_rlstability.kits.models.archive import Budget, RefusedError
 
-_MAX_PICKLES = 16
 _KEPT_BYTES = 2**20
 _KEPT_HEAD = 2**16
 TORCH_MAGIC = 0x1950A86A20F9469CFC6C
 """The first pickle of an old torch file; four more follow, and then raw weights."""
-_TORCH_PICKLES = 5
+_MOST_REMEMBERED = 5_000_000
+_LONGEST_NAME = 1000
 
 
 @dataclass(frozen=True)
@@ -76,36 +76,25 @@ class Reading:
 
 
 def read_pickle(data: bytes, budget: Budget | None = None) -> Reading:
-    """Read the first pickle in *data*; `RefusedError` when it is malformed or asks for the impossible."""
-    return next(read_pickles(BytesIO(data), budget))
+    """Read the one pickle that *data* is; `RefusedError` when it is malformed or asks for the impossible."""
+    (reading,) = read_pickles(BytesIO(data), budget)
+    return reading
 
 
-def read_pickles(stream: IO[bytes], budget: Budget | None = None) -> Iterator[Reading]:
-    """Read the pickles that stand one after another in *stream*, up to its end, a zero byte or torch's raw weights.
+def read_pickles(stream: IO[bytes], budget: Budget | None = None) -> list[Reading]:
+    """Read the one pickle that fills *stream*, or the five of an old torch file up to where its weights begin."""
+    readings = [_read_one(stream, budget)]
+    if readings[0].value == TORCH_MAGIC:
+        return readings + [_read_one(stream, budget) for _ in range(4)]
+    if stream.read(1):
+        raise RefusedError("a pickle with other bytes behind it: readers disagree on them")
+    return readings
 
-    One that breaks off is given as far as it goes, because a loader would run it as far, and then refused.
-    """
-    most = _MAX_PICKLES
-    for index in range(_MAX_PICKLES + 1):
-        if index and stream.read(1) in (b"", b"\x00"):
-            return
-        if index:
-            stream.seek(-1, 1)
-        if index == most:
-            raise RefusedError(f"more than {most} pickles in one file are not read")
-        machine = _Machine(budget or Budget())
-        try:
-            machine.run(stream)
-        except RefusedError as error:
-            if not index:
-                raise
-            yield machine.reading
-            raise RefusedError(f"what follows pickle {index} is {error}") from error
-        yield machine.reading
-        if not index and machine.reading.value == TORCH_MAGIC:
-            most = _TORCH_PICKLES
-        if index + 1 == most == _TORCH_PICKLES:
-            return
+
+def _read_one(stream: IO[bytes], budget: Budget | None) -> Reading:
+    machine = _Machine(budget or Budget())
+    machine.run(stream)
+    return machine.reading
 
 
 def items(group: Any) -> list[Any]:
@@ -209,6 +198,8 @@ class _Machine:
     def push_name(self, module: Any, name: Any) -> None:
         if not isinstance(module, str) or not isinstance(name, str):
             raise RefusedError("a pickle that computes the name of what it imports is not read further")
+        if len(module) + len(name) > _LONGEST_NAME:
+            raise RefusedError(f"a pickle that imports {f'{module}.{name}'[:80]!r}..., which is not a name")
         if not all(part.isidentifier() for part in [*module.split("."), *name.split(".")]):
             raise RefusedError(f"a pickle that imports {f'{module}.{name}'!r}, which is not a name")
         if self.protocol < 3:  # written for Python 2: the unpickler translates the names it used
@@ -219,6 +210,7 @@ class _Machine:
     def push_call(self, function: Any, arguments: Any, *, new: bool = False) -> None:
         taken = items(arguments)
         if function == _ENCODE and len(taken) == 2 and isinstance(taken[0], str) and taken[1] == "latin1":
+            self.budget.take_unpacked(len(taken[0]))  # the text can be remembered, and encoded again and again
             self.stack.append(taken[0].encode("latin-1"))  # as protocols before 3 write bytes
         elif function == _NO_BYTES and not taken:
             self.stack.append(b"")
@@ -268,7 +260,10 @@ class _Machine:
     def remember(self, index: Any) -> None:
         if self.stack[-1] is _MARK:
             raise IndexError("a mark to be remembered")
-        self.memo[len(self.memo) if index is None else int(index)] = self.stack[-1]
+        place = len(self.memo) if index is None else int(index)
+        if place > _MOST_REMEMBERED:  # the unpickler makes room for every place below it
+            raise RefusedError(f"a pickle that remembers {place} objects is not read")
+        self.memo[place] = self.stack[-1]
 
 
 _ENCODE, _NO_BYTES = Name("_codecs", "encode"), Name("builtins", "bytes")

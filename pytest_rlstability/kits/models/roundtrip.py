@@ -166,6 +166,8 @@ def _save(model: Any, observations: Any, directory: Path) -> Saved:
     worker.save(model, str(path))
     if observations is None and kind == "sb3":
         observations = worker.draw_observations(model.observation_space, _DRAWN)
+    elif isinstance(observations, (list, tuple)) and observations:
+        observations = worker.stacked(observations)
     normalisation = model.get_vec_normalize_env() if kind == "sb3" else None
     statistics = str(directory / "vec_normalize.pkl") if normalisation is not None else ""
     if statistics:

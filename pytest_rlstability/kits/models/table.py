@@ -10,9 +10,10 @@ import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
+from weakref import WeakKeyDictionary
 
 from pytest_rlstability.kits.models import carried
-from pytest_rlstability.kits.models.pickles import Call, External, Group, Name, maker
+from pytest_rlstability.kits.models.pickles import Call, External, Group, Name, maker, pairs
 
 Shape = Callable[[Any], bool]
 
@@ -48,8 +49,22 @@ def _first(shape: Shape) -> Shape:
     return lambda node: isinstance(node, Group) and any(map(shape, node.items[:1]))
 
 
+def _once(shape: Shape) -> Shape:
+    """*shape*, asked once for each group: thousands of calls may share one with a million items."""
+    known: WeakKeyDictionary[Group, bool] = WeakKeyDictionary()
+
+    def fits(node: Any) -> bool:
+        if not isinstance(node, Group):
+            return False
+        if node not in known:
+            known[node] = shape(node)
+        return known[node]
+
+    return fits
+
+
 def _each(kind: str, shape: Shape) -> Shape:
-    return lambda node: isinstance(node, Group) and node.kind == kind and all(map(shape, node.items))
+    return _once(lambda node: node.kind == kind and all(map(shape, node.items)))
 
 
 def _any(*shapes: Shape) -> Shape:
@@ -61,11 +76,11 @@ def _value(_: Any) -> bool:
     return True
 
 
-def _attributes(node: Any) -> bool:
+@_once
+def _attributes(node: Group) -> bool:
     """The attributes of an object: a dict literal; no key has a meaning to the unpickler."""
-    if not isinstance(node, Group) or node.kind != "dict":
-        return False
-    return all(type(key) is str and key.isidentifier() and key[:2] != "__" for key in node.items[::2])
+    keys = node.items[::2]
+    return node.kind == "dict" and all(type(key) is str and key.isidentifier() and key[:2] != "__" for key in keys)
 
 
 @dataclass(frozen=True)
@@ -96,10 +111,22 @@ _GENERATOR_NAME = _text("|".join(_GENERATORS))
 _GENERATOR_CLASS = _named(
     *(f"numpy.random._{name.lower().replace('pcg64dxsm', 'pcg64')}.{name}" for name in _GENERATORS)
 )
+_MOST_POSITION = {"pos": 624, "buffer_pos": 4}
 _MAKES_GENERATOR = "numpy.random._pickle.__bit_generator_ctor"
 _DTYPE = _any(_made("numpy.dtype"), _named("numpy.float32", "numpy.float64"))
 _NO_HOOKS = _any(_NONE, lambda node: _made("collections.OrderedDict")(node) and not node.items and not node.states)
 _STORAGE = _any(_made("torch.storage._load_from_bytes"), _is(External))
+
+
+@_once
+def _generator_state(node: Group) -> bool:
+    """A dict; numpy uses the positions in it as indices into the generator's memory, without a check."""
+    return node.kind == "dict" and all(
+        type(value) is int and 0 <= value <= _MOST_POSITION[key]
+        for group in (node, *(value for _, value in pairs(node)))
+        for key, value in pairs(group)
+        if type(key) is str and key in _MOST_POSITION
+    )  # fmt: skip
 
 
 def _equal(number: int) -> Shape:
@@ -139,9 +166,11 @@ VALUES = _names("""
     numpy: dtype float16 float32 float64 int8 int16 int32 int64 uint8 uint16 uint32 uint64 bool bool_
     torch: float16 float32 float64 bfloat16 int8 int16 int32 int64 uint8 bool
     torch.nn.modules.activation: ReLU ReLU6 Tanh Sigmoid ELU CELU SELU GELU SiLU Mish LeakyReLU PReLU Softplus
-    torch.nn.modules.activation: Softsign Tanhshrink Hardtanh Hardswish Hardsigmoid LogSigmoid
+    torch.nn.modules.activation: Softsign Tanhshrink Hardtanh Hardswish Hardsigmoid LogSigmoid RReLU Hardshrink
+    torch.nn.modules.activation: Softshrink GLU Softmin Softmax LogSoftmax
     torch.nn.modules.linear: Identity
     torch.optim: adam.Adam adamw.AdamW sgd.SGD rmsprop.RMSprop adagrad.Adagrad adamax.Adamax nadam.NAdam radam.RAdam
+    torch.optim: adadelta.Adadelta asgd.ASGD rprop.Rprop
     stable_baselines3.common.buffers: ReplayBuffer DictReplayBuffer RolloutBuffer DictRolloutBuffer NStepReplayBuffer
     stable_baselines3.common.policies: ActorCriticPolicy ActorCriticCnnPolicy MultiInputActorCriticPolicy
     stable_baselines3.common.sb2_compat.rmsprop_tf_like: RMSpropTFLike
@@ -163,13 +192,17 @@ VALUES = _names("""
 """)
 """Classes that may stand in a model as a value, to be called by SB3: none does more than build a part of a model."""
 
-ARGUMENTS = _names("""
+STORAGES: Mapping[str, int] = {
+    "torch.DoubleStorage": 8, "torch.LongStorage": 8, "torch.FloatStorage": 4, "torch.IntStorage": 4,
+    "torch.HalfStorage": 2, "torch.BFloat16Storage": 2, "torch.ShortStorage": 2, "torch.CharStorage": 1,
+    "torch.ByteStorage": 1, "torch.BoolStorage": 1, "torch.storage.UntypedStorage": 1,
+}  # fmt: skip
+"""The bytes of one item in each kind of a tensor's storage."""
+
+ARGUMENTS = STORAGES.keys() | _names("""
     numpy: ndarray
     numpy.random: _pcg64.PCG64 _pcg64.PCG64DXSM _mt19937.MT19937 _philox.Philox _sfc64.SFC64
     numpy.random: _pickle.__bit_generator_ctor bit_generator.SeedSequence
-    torch: FloatStorage DoubleStorage HalfStorage BFloat16Storage LongStorage IntStorage ShortStorage CharStorage
-    torch: ByteStorage BoolStorage
-    torch.storage: UntypedStorage
 """)
 """Globals that may stand only among the arguments of a call, where the row of that call asks for them."""
 
@@ -182,7 +215,7 @@ REDUCE: Mapping[str, Row] = {
     "builtins.frozenset": Row(_tuple(_each("list", _PLAIN))),
     "builtins.slice": Row(_each("tuple", _is(int, type(None)))),
     "collections.OrderedDict": Row(
-        _NOTHING, lambda node: _attributes(node) and set(node.items[::2]) == {"_metadata"}, "dict"
+        _NOTHING, lambda node: _attributes(node) and len(node.items) == 2 and node.items[0] == "_metadata", "dict"
     ),
     "collections.deque": Row(_any(_NOTHING, _tuple(_any(_NOTHING, _each("list", _value)), _INT)), holds="list"),
     **dict.fromkeys(
@@ -202,23 +235,23 @@ REDUCE: Mapping[str, Row] = {
     **dict.fromkeys(("numpy.core.multiarray.scalar", "numpy._core.multiarray.scalar"),
             Row(_tuple(_made("numpy.dtype"), _BYTES))),
     _MAKES_GENERATOR: Row(_tuple(_any(_GENERATOR_CLASS, _GENERATOR_NAME)), _any(
-        _each("dict", _value),
-        _tuple(_each("dict", _value), _made("numpy.random.bit_generator.__pyx_unpickle_SeedSequence")),
+        _generator_state,
+        _tuple(_generator_state, _made("numpy.random.bit_generator.__pyx_unpickle_SeedSequence")),
     )),
     "numpy.random._pickle.__generator_ctor": Row(
         _any(_tuple(_any(_GENERATOR_NAME, _made(_MAKES_GENERATOR))), _tuple(_GENERATOR_NAME, _named(_MAKES_GENERATOR))),
-        _each("dict", _value),
+        _generator_state,
     ),
     "numpy.random._pickle.__randomstate_ctor": Row(
-        _any(_NOTHING, _tuple(_any(_GENERATOR_NAME, _made(_MAKES_GENERATOR)))), _each("dict", _value)
+        _any(_NOTHING, _tuple(_any(_GENERATOR_NAME, _made(_MAKES_GENERATOR)))), _generator_state
     ),
-    "numpy.random.__RandomState_ctor": Row(_NOTHING, _each("dict", _value)),
+    "numpy.random.__RandomState_ctor": Row(_NOTHING, _generator_state),
     "numpy.random.bit_generator.__pyx_unpickle_SeedSequence": Row(
         _tuple(_named("numpy.random.bit_generator.SeedSequence"), _INT, _NONE),
         _each("tuple", _any(_PLAIN, _made(*_ARRAYS), _SIZES)),
     ),
     "gymnasium.utils.seeding.RandomNumberGenerator._generator_ctor": Row(
-        _any(_NOTHING, _tuple(_GENERATOR_NAME)), _each("dict", _value)
+        _any(_NOTHING, _tuple(_GENERATOR_NAME)), _generator_state
     ),
     "stable_baselines3.common.type_aliases.TrainFrequencyUnit": Row(_tuple(_STR)),
     "stable_baselines3.her.goal_selection_strategy.GoalSelectionStrategy": Row(_tuple(_INT)),
@@ -238,15 +271,13 @@ NEWOBJ: Mapping[str, Row] = {
     "stable_baselines3.common.type_aliases.TrainFreq": Row(
         _tuple(_INT, _made("stable_baselines3.common.type_aliases.TrainFrequencyUnit"))
     ),
-    "sb3_contrib.common.recurrent.type_aliases.RNNStates": Row(_ANYTHING),
+    "sb3_contrib.common.recurrent.type_aliases.RNNStates": Row(_tuple(_is(Group), _is(Group))),
 }
 """Whose ``__new__`` NEWOBJ may call."""
 
-_STORAGE_CLASS = _named(*(name for name in ARGUMENTS if name.endswith("Storage")))
-STORED = _any(
-    _tuple(_text("storage"), _STORAGE_CLASS, _STR, _STR, _INT),
-    _tuple(_text("storage"), _STORAGE_CLASS, _STR, _STR, _INT, _NONE),
-)
+_COUNT = lambda node: type(node) is int and node >= 0  # noqa: E731
+_STORED = (_text("storage"), _named(*STORAGES), _text(r"\d{1,20}"), _STR, _COUNT)
+STORED = _any(_tuple(*_STORED), _tuple(*_STORED, _NONE))
 """The reference of a tensor's storage outside the pickle; old torch files add the view, which is always None."""
 
 METACLASSES = frozenset({"builtins.type", "abc.ABCMeta"})

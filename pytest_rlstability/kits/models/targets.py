@@ -4,24 +4,19 @@ from __future__ import annotations
 
 import importlib.util
 import os
-import platform
 import re
 import shutil
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from pytest_rlstability.model.user_code import Origin, origin
+from pytest_rlstability.osinfo.conditions import NO_GPU, THREAD_VARIABLES, Changes, without_avx
 from pytest_rlstability.steps import Step, run_step
-
-Changes = Mapping[str, str | None]
-"""Of environment variables; None removes one."""
 
 _VERSION = re.compile(r"3(\.\d+){1,2}")
 _PROBE = "import sys; result = sys.version_info[:3]"
-_THREADS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "NUMEXPR_NUM_THREADS")
-_NO_GPU: Changes = {"CUDA_VISIBLE_DEVICES": "", "HIP_VISIBLE_DEVICES": "", "ROCR_VISIBLE_DEVICES": ""}
 # Both would tie another interpreter to this one's library directory.
 _NOT_OURS: Changes = {"PYTHONHOME": None, "__PYVENV_LAUNCHER__": None}
 # Without the last two, Python turns the C locale into UTF-8 and the difference is gone.
@@ -44,11 +39,11 @@ def variations(threads: int, has_gpu: bool) -> list[Target]:
     """This Python as it is, then with one condition changed at a time."""
     # A drawn hash seed would make every target one with another hash seed.
     seed = os.environ.get("PYTHONHASHSEED", "random").replace("random", "0")
-    same: Changes = {**dict.fromkeys(_THREADS, str(threads)), "PYTHONHASHSEED": seed}
+    same: Changes = {**dict.fromkeys(THREAD_VARIABLES, str(threads)), "PYTHONHASHSEED": seed}
     tolerant = {
-        **({"CPU only": _NO_GPU} if has_gpu else {}),
+        **({"CPU only": NO_GPU} if has_gpu else {}),
         "no AVX": without_avx(),
-        "one thread": dict.fromkeys(_THREADS, "1"),
+        "one thread": dict.fromkeys(THREAD_VARIABLES, "1"),
     }
     other = "4242" if seed != "4242" else "0"
     return [
@@ -57,22 +52,6 @@ def variations(threads: int, has_gpu: bool) -> list[Target]:
         Target("other hash seed", not has_gpu, {**same, "PYTHONHASHSEED": other}),
         Target("other directory, home and locale", not has_gpu, {**same, **_OTHER_LOCALE}, elsewhere=True),
     ]
-
-
-def without_avx() -> Changes:
-    """Variables that hold torch, oneDNN, MKL, OpenBLAS and numpy to the instructions any 64-bit processor has."""
-    variables: dict[str, str | None] = {"ATEN_CPU_CAPABILITY": "default"}
-    if platform.machine().lower() in ("x86_64", "amd64"):
-        variables |= {
-            "ONEDNN_MAX_CPU_ISA": "SSE41",
-            "MKL_ENABLE_INSTRUCTIONS": "SSE4_2",
-            "OPENBLAS_CORETYPE": "Nehalem",
-        }
-    # Only those that numpy would choose at run time here: naming any other one is an error to it.
-    core = sys.modules.get("numpy._core._multiarray_umath") or sys.modules.get("numpy.core._multiarray_umath")
-    available = getattr(core, "__cpu_features__", {})
-    features = [name for name in getattr(core, "__cpu_dispatch__", []) if available.get(name)]
-    return {**variables, "NPY_DISABLE_CPU_FEATURES": " ".join(features)} if features else variables
 
 
 def find_python(wanted: str) -> Target:

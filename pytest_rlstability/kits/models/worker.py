@@ -19,7 +19,7 @@ import re
 import sys
 import warnings
 import zipfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 PROGRESS = (1.0, 0.75, 0.5, 0.25, 0.0)
@@ -154,14 +154,18 @@ def read_observations(path: str) -> Any:
 
 def draw_observations(space: Any, count: int) -> Any:
     """*count* observations from *space*, the same everywhere."""
-    import numpy
-
     space = copy.deepcopy(space)
     space.seed(0)
-    samples = [space.sample() for _ in range(count)]
-    if isinstance(samples[0], Mapping):
-        return {key: numpy.stack([sample[key] for sample in samples]) for key in samples[0]}
-    return numpy.stack(samples)
+    return stacked([space.sample() for _ in range(count)])
+
+
+def stacked(observations: Sequence[Any]) -> Any:
+    """A list of observations as one array, or as a dict of arrays."""
+    import numpy
+
+    if isinstance(observations[0], Mapping):
+        return {key: stacked([one[key] for one in observations]) for key in observations[0]}
+    return numpy.stack([_numpy(one) for one in observations])
 
 
 def _algorithm(name: str) -> Any:
@@ -246,6 +250,8 @@ def _forward(module: Any, observations: Any) -> Any:
 
 def _learn(path: str, algorithm: str, loaded: Any) -> Any:
     """The policy's parameters after learning for a moment, on an environment made of the model's spaces."""
+    from stable_baselines3.common.logger import Logger
+
     changes = _lighter(path, algorithm)
     most = {"learning_starts": 8} if changes else {"n_steps": _ROLLOUT}
     for name, value in {**most, "batch_size": _ROLLOUT, "n_epochs": 1}.items():
@@ -256,6 +262,7 @@ def _learn(path: str, algorithm: str, loaded: Any) -> Any:
         warnings.simplefilter("ignore")
         model = _algorithm(algorithm).load(path, env=env, device="cpu", tensorboard_log=None, **changes)
         model.set_random_seed(0)
+        model.set_logger(Logger(None, []))  # SB3's own makes a directory that nobody removes
         # Two rollouts in number, so that the first update happens at half the progress and not at its very end.
         no_masks = {"use_masking": False} if "use_masking" in inspect.signature(model.learn).parameters else {}
         model.learn(total_timesteps=2 * changes.get("n_steps", _ROLLOUT), **no_masks)

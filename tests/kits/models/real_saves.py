@@ -13,6 +13,7 @@ import sb3_contrib
 import stable_baselines3
 import torch
 from gymnasium import spaces
+from stable_baselines3.common.logger import Logger
 from stable_baselines3.common.noise import NormalActionNoise, OrnsteinUhlenbeckActionNoise, VectorizedActionNoise
 from stable_baselines3.common.sb2_compat.rmsprop_tf_like import RMSpropTFLike
 from stable_baselines3.common.vec_env import DummyVecEnv, VecNormalize
@@ -71,9 +72,16 @@ def make(name: str, observations: Any, actions: Any, policy: str = "", **setting
     kwargs = {"net_arch": [4], **settings.pop("policy_kwargs", {})}
     if name == "ARS":
         kwargs = {} if policy == "LinearPolicy" else kwargs
-        return algorithm(policy, Env(observations, actions), n_delta=2, policy_kwargs=kwargs, device="cpu").learn(40)
+        model = algorithm(policy, Env(observations, actions), n_delta=2, policy_kwargs=kwargs, device="cpu")
+        return learned(model, 40)
     model = algorithm(policy, Env(observations, actions), policy_kwargs=kwargs, seed=0, device="cpu", **settings)
-    return model.learn(STEPS)
+    return learned(model)
+
+
+def learned(model: Any, steps: int = STEPS) -> Any:
+    """*model* after some steps, without the directory that SB3's own logger would leave behind."""
+    model.set_logger(Logger(None, []))
+    return model.learn(steps)
 
 
 DISCRETE = {"PPO": _on_policy, "A2C": _on_policy, "TRPO": _on_policy, "RecurrentPPO": _on_policy,
@@ -149,18 +157,18 @@ def her() -> Any:
     from stable_baselines3.common.envs import BitFlippingEnv
 
     env = BitFlippingEnv(n_bits=3, continuous=True, max_steps=4)
-    return stable_baselines3.SAC(
+    return learned(stable_baselines3.SAC(
         "MultiInputPolicy", env, replay_buffer_class=stable_baselines3.HerReplayBuffer,
         replay_buffer_kwargs={"n_sampled_goal": 2, "goal_selection_strategy": "future"},
         policy_kwargs={"net_arch": [4]}, **_off_policy(),
-    ).learn(STEPS)  # fmt: skip
+    ))  # fmt: skip
 
 
 def normalised(observations: str = "box") -> Any:
     env = VecNormalize(DummyVecEnv([lambda: Env(OBSERVATIONS[observations], ACTIONS["choice"])]),
                        norm_obs_keys=["a"] if observations == "dict" else None)  # fmt: skip
     policy = "MultiInputPolicy" if observations == "dict" else "MlpPolicy"
-    return stable_baselines3.PPO(policy, env, policy_kwargs={"net_arch": [4]}, **_on_policy()).learn(STEPS)
+    return learned(stable_baselines3.PPO(policy, env, policy_kwargs={"net_arch": [4]}, **_on_policy()))
 
 
 ALL: dict[str, Callable[[], Any]] = {**dict(_grid()), **dict(_options()), "PPO normalised": normalised}

@@ -17,6 +17,7 @@ from typing import Any
 import pytest
 
 from pytest_rlstability.__main__ import main
+from pytest_rlstability.kits.models.audit import Audit
 from pytest_rlstability.steps import Outcome
 
 numpy = pytest.importorskip("numpy")
@@ -49,8 +50,10 @@ def bundle(
     **files: bytes,
 ) -> Path:
     """A bundle of a replay buffer, with *files* in the place of its own (``expected__npz=...``)."""
-    content = {"model.pkl": BUFFER, "observations.npz": _arrays(), "expected.npz": _arrays()}
+    content = {"observations.npz": _arrays(), "expected.npz": _arrays()}
     content |= {name.replace("__", "."): data for name, data in files.items()}
+    if not any(name.startswith("model.") for name in content):
+        content["model.pkl"] = BUFFER
     description: dict[str, Any] = {
         "schema": 1,
         "kind": "buffer",
@@ -65,6 +68,37 @@ def bundle(
         for name, data in content.items():
             archive.writestr(name, data)
     return path
+
+
+@pytest.mark.parametrize("code", [{}, {"learning_rate": "lambda <lambda>"}])
+def test_pack_names_the_code_that_a_model_holds(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], code: dict[str, str]
+) -> None:
+    packed = {"algorithm": "stable_baselines3:PPO", "kind": "sb3"}
+    monkeypatch.setattr("pytest_rlstability.kits.models.bundle.pack", lambda *paths, **options: packed)
+    found = Audit("model.zip", "SB3 model", ("3.11",), {}, (), code=code)
+    monkeypatch.setattr("pytest_rlstability.cli.pack.audit", lambda path, trust: found)
+    assert main(["pack", "model.zip", "out", "--i-trust-this-file"]) == 0
+    said = "holds code, which other Python versions may not run: learning_rate (lambda <lambda>)"
+    assert (said in capsys.readouterr().out) == bool(code)
+
+
+@pytest.mark.parametrize("command", ["audit", "pack"])
+def test_the_help_speaks_of_closures(capsys: pytest.CaptureFixture[str], command: str) -> None:
+    with pytest.raises(SystemExit):
+        main([command, "--help"])
+    assert "closure" in capsys.readouterr().out
+
+
+def test_bytes_that_do_not_belong_to_a_bundle_are_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = bundle(tmp_path / "b")
+    path.write_bytes(path.read_bytes() + b"!")
+    assert main(["verify", str(path)]) == 2
+    assert "bytes behind its directory" in capsys.readouterr().err
+    with zipfile.ZipFile(bundle(path), "a") as archive:
+        archive.writestr("more", "")
+    assert main(["verify", str(path)]) == 2
+    assert "has the file 'more' too many or too few" in capsys.readouterr().err
 
 
 def test_sound_bundle_comes_to_be_loaded(tmp_path: Path) -> None:
@@ -132,7 +166,6 @@ def test_only_an_algorithm_is_imported(
 ) -> None:
     def change(description: dict[str, Any]) -> None:
         description.update(kind="sb3", algorithm=algorithm)
-        del description["sha256"]["model.pkl"]
 
     path = bundle(tmp_path / "b", change, model__zip=MODEL.read_bytes())
     if sound:
@@ -152,7 +185,7 @@ def test_only_an_algorithm_is_imported(
         ({"model__pkl": MODEL.read_bytes()}, "calls a SB3 model a buffer"),
         ({"model__pkl": pickle.dumps(1)}, "calls a pickle a buffer"),
         ({"model__pkl": b"cpydoc\npipepager\n(tR."}, "would run pydoc.pipepager"),
-        ({"statistics__pkl": b"K\1."}, "names a file 'statistics.pkl' that it does not hold or should not"),
+        ({"statistics__pkl": b"K\1."}, "has the file 'statistics.pkl' too many or too few"),
     ],
 )
 def test_files_that_cannot_be_used_are_refused(
@@ -209,7 +242,6 @@ def test_whole_modules_are_not_loaded(
 ) -> None:
     def change(description: dict[str, Any]) -> None:
         description.update(kind=kind)
-        del description["sha256"]["model.pkl"]
 
     path = bundle(tmp_path / "b", change, model__pt=_legacy_torch_file(value))
     if sound:

@@ -20,6 +20,8 @@ from pytest_rlstability.kits.models.audit import audit
 from pytest_rlstability.kits.models.contents import read_contents
 from pytest_rlstability.kits.models.judge import Trust
 
+SAVES = Path(__file__).parents[2] / "data" / "models"
+
 
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("name", real_saves.QUICK)
@@ -35,6 +37,23 @@ def test_real_save_holds_no_code(name: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", [name for name in real_saves.ALL if name not in real_saves.QUICK])
 def test_every_real_save_holds_no_code(name: str, tmp_path: Path) -> None:
     assert audit(real_saves.write(name, tmp_path)).word == "no code found"
+
+
+# Written with Python 3.11, numpy 1.26 to 2.3 and Gymnasium 0.28 to 1.2. Schedules became classes in SB3 2.7.
+OLDER: dict[str, set[str]] = {
+    "sb3_2.0.0_PPO_on_dict.zip": {"clip_range", "lr_schedule"},
+    "sb3_2.0.0_buffer_HER.pkl": set(),
+    "sb3_2.0.0_statistics_dict.pkl": set(),
+    "sb3_2.2.1_ARS.zip": {"delta_std_schedule", "lr_schedule"},
+    "sb3_2.4.0_DQN_on_box.zip": {"exploration_schedule", "lr_schedule"},
+    "sb3_2.7.1_MaskablePPO_on_box.zip": set(),
+    "sb3_2.8.0_TRPO_on_box.zip": set(),
+}
+
+
+@pytest.mark.parametrize("name", OLDER)
+def test_save_of_an_older_version_holds_code_only_in_its_schedules(name: str) -> None:
+    assert set(audit(SAVES / name).code) == OLDER[name]
 
 
 @pytest.mark.filterwarnings("ignore")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import socket
 import sys
 from pathlib import Path
@@ -124,6 +125,103 @@ except MemoryError:
 """
     assert locked(code, tmp_path, size=lock.MEMORY + 2**20).result == "no memory"
     assert locked(code, tmp_path, size=2**20).result == "held"
+
+
+def test_time_of_the_processor_and_size_of_files_are_limited(tmp_path: Path) -> None:
+    code = "import resource; resource.setrlimit(resource.RLIMIT_CPU, (1, 1))\n" + LOCKED + "while True: pass"
+    step = Step("locked", code=code, arguments={"scratch": str(tmp_path), "lock": lock.__file__})
+    assert run_step(step).signal in ("SIGKILL", "SIGXCPU")
+    code = """
+import resource
+limits = ("RLIMIT_CPU", "RLIMIT_FSIZE", "RLIMIT_DATA", "RLIMIT_NOFILE", "RLIMIT_CORE")
+result = {name: resource.getrlimit(getattr(resource, name)) for name in limits}
+try:
+    resource.setrlimit(resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
+except (OSError, ValueError):
+    result["raised"] = "no"
+with open(arguments["scratch"] + "/large", "wb") as stream:
+    stream.seek(result["RLIMIT_FSIZE"][0])
+    result["larger"] = attempt(stream.raw.write, b"x")
+"""
+    result = locked(code, tmp_path).result
+    assert result.pop("larger") == "EFBIG"
+    assert result.pop("raised") == "no"
+    assert all(0 <= soft == hard < 2**40 for soft, hard in result.values()), result
+
+
+def test_only_the_system_calls_of_the_list_are_answered(tmp_path: Path) -> None:
+    """Each number up to the newest: the others are not permitted, also those that no kernel has yet."""
+    code = """
+import ctypes, platform
+column = 0 if platform.machine() == "x86_64" else 1
+answered = [*lock._ANSWERED.values(), *lock._ITS_OWN.values(), *(one for one, _ in lock._REQUESTS.values())]
+numbers = {one[column] for one in [*answered, lock._CLONE, lock._CLONE3, lock._PRLIMIT]}
+libc = ctypes.CDLL(None, use_errno=True)
+result = []
+for number in set(range(520)) - numbers - {335, 336}:  # the kernel's own return from probes, never filtered
+    ctypes.set_errno(0)
+    if libc.syscall(number, 0, 0, 0, 0, 0, 0) != -1 or ctypes.get_errno() != errno.EPERM:
+        result.append(number)
+"""
+    outcome = locked(code, tmp_path)
+    assert (outcome.ending, outcome.result) == ("ok", []), outcome
+
+
+def test_terminal_is_not_typed_into_and_signals_have_no_owner(tmp_path: Path) -> None:
+    code = """
+import fcntl, resource, termios
+end = os.pipe()[0]
+result = {
+    "type": attempt(fcntl.ioctl, 0, termios.TIOCSTI, b"x"),
+    "steal": attempt(fcntl.ioctl, 0, termios.TIOCSCTTY, 0),
+    "owner": attempt(fcntl.fcntl, end, fcntl.F_SETOWN, os.getppid()),
+    "signal": attempt(fcntl.fcntl, end, fcntl.F_SETSIG, 9),
+    "affinity": attempt(os.sched_setaffinity, os.getppid(), [0]),
+    "limits": attempt(resource.prlimit, os.getppid(), 4, (0, 0)),
+    "flags": attempt(fcntl.fcntl, end, fcntl.F_GETFL),
+}
+"""
+    result = locked(code, tmp_path).result
+    assert result.pop("flags") == "done"
+    assert set(result.values()) == {"EPERM"}, result
+
+
+def test_process_that_does_not_end_is_ended(tmp_path: Path) -> None:
+    (tmp_path / "model").write_text("")
+    step = Step("locked", code=LOCKED + "import time; time.sleep(600)", timeout=2.0,
+                arguments={"scratch": str(tmp_path), "lock": lock.__file__})  # fmt: skip
+    assert run_step(step).ending == "hang"
+
+
+@pytest.mark.skipif(shutil.which("bwrap") is None, reason="bubblewrap is not installed")
+def test_without_landlock_bubblewrap_is_the_wall(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(lock, "_interface", lambda: 0)
+    assert lock.missing() == ""
+    scratch = tmp_path / "in" / "scratch"
+    scratch.mkdir(parents=True)
+    (tmp_path / "other").write_text("kept")
+    python, walled = lock.interpreter(sys.executable, scratch, [os.path.abspath(entry) for entry in sys.path])
+    assert walled
+    code = (
+        LOCKED.replace(", 60)", ", 60, walled=True)")
+        + """
+import socket
+other = arguments["other"]
+result = [attempt(open, other), attempt(open, other, "w"), attempt(socket.socket), attempt(os.fork),
+          attempt(open, arguments["lock"], "a"), attempt(open, arguments["scratch"] + "/file", "w")]
+"""
+    )
+    arguments = {"scratch": str(scratch), "lock": lock.__file__, "other": str(tmp_path / "other")}
+    outcome = run_step(Step("walled", code=code, arguments=arguments, python=python))
+    assert outcome.result[:1] == ["ENOENT"], outcome
+    assert outcome.result[2:] == ["EPERM", "EPERM", "EROFS", "done"]
+    assert (tmp_path / "other").read_text() == "kept"
+
+
+def test_without_landlock_and_bubblewrap_there_is_no_lock(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(lock, "_interface", lambda: 0)
+    monkeypatch.setenv("PATH", "")
+    assert "neither Landlock" in lock.missing()
 
 
 def test_threads_still_start(tmp_path: Path) -> None:

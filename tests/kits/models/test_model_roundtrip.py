@@ -21,8 +21,9 @@ from stable_baselines3 import A2C, DQN, PPO, SAC, HerReplayBuffer
 from stable_baselines3.common.envs import BitFlippingEnv
 from stable_baselines3.common.vec_env import DummyVecEnv, VecNormalize
 
-from pytest_rlstability.kits.models.roundtrip import RoundTrip, round_trip
+from pytest_rlstability.kits.models.roundtrip import RoundTrip, _save, round_trip
 from pytest_rlstability.kits.models.targets import Target, variations
+from pytest_rlstability.kits.models.worker import stacked
 
 OBSERVATIONS = numpy.random.default_rng(0).normal(size=(8, 4)).astype("float32")
 HERE = [Target("this Python")]
@@ -37,6 +38,31 @@ def small(**more: Any) -> dict[str, Any]:
 
 def ppo(**changes: Any) -> PPO:
     return PPO("MlpPolicy", "CartPole-v1", seed=0, device="cpu", **ON_POLICY, **small(), **changes).learn(64)
+
+
+class Pictures(gymnasium.Env):  # type: ignore[type-arg]
+    observation_space = gymnasium.spaces.Box(0, 255, (36, 36, 3), numpy.uint8)
+    action_space = gymnasium.spaces.Discrete(2)
+
+
+def test_a_list_of_images_is_taken_as_a_list_of_vectors_is(tmp_path: Path) -> None:
+    seen = [Pictures.observation_space.sample() for _ in range(3)]
+    model = PPO(
+        "CnnPolicy",
+        Pictures(),
+        n_steps=8,
+        batch_size=8,
+        policy_kwargs={"features_extractor_kwargs": {"features_dim": 8}},
+    )
+    assert _save(model, seen, tmp_path).arrays["predict/actions"].shape == (3,)
+    assert _save(ppo(), list(OBSERVATIONS), tmp_path).arrays["predict/actions"].shape == (8,)
+
+
+def test_lists_of_observations_are_stacked() -> None:
+    pair = stacked([{"arm": [1, 2], "eye": numpy.zeros((2, 2))}, {"arm": [3, 4], "eye": numpy.ones((2, 2))}])
+    assert pair["arm"].tolist() == [[1, 2], [3, 4]]
+    assert pair["eye"].shape == (2, 2, 2)
+    assert stacked([torch.zeros(3), torch.ones(3)]).shape == (2, 3)
 
 
 class WithMasks(gymnasium.Wrapper):  # type: ignore[type-arg]
