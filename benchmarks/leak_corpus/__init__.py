@@ -6,6 +6,7 @@ process. Nothing in here knows about any detector.
 
 from __future__ import annotations
 
+import functools
 import importlib
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -43,8 +44,39 @@ def innocent(make: Make) -> Make:
     return make
 
 
-def load() -> dict[str, Case]:
-    """All cases by name, leaks first."""
-    for module in ("python_leaks", "native_leaks", "resource_leaks", "innocents"):
+def twins(blame: str, *, python: bool = True) -> Callable[[Callable[[Random, bool], Lap]], None]:
+    """Register ``make(random, leaks)`` twice: under its name as a leak, with ``_innocent`` added as its twin."""
+
+    def register(make: Callable[[Random, bool], Lap]) -> None:
+        name = make.__name__
+        CASES[name] = Case(name, lambda random: make(random, True), True, blame, python)
+        CASES[f"{name}_innocent"] = Case(f"{name}_innocent", lambda random: make(random, False), False)
+
+    return register
+
+
+_FIRST = ("python_leaks", "native_leaks", "resource_leaks", "innocents")
+_KNOWN = "twins_slow"
+"""Written after a look at the rules, and so part of the known half."""
+_TWINS = ("twins_python", "twins_environments", "twins_training", "twins_system")
+
+
+def load(half: str = "all") -> dict[str, Case]:
+    """Cases by name. *half* is ``old`` (those that the first rules were made with), ``known`` or ``held`` (the two
+    halves of the rest by a seeded draw: rules may be made with the known half only), or ``all``."""
+    chosen = _halves()[half]
+    return {name: case for name, case in CASES.items() if name in chosen}
+
+
+@functools.cache
+def _halves() -> dict[str, set[str]]:
+    for module in _FIRST:
         importlib.import_module(f"leak_corpus.{module}")
-    return CASES
+    old = set(CASES)
+    for module in _TWINS:
+        importlib.import_module(f"leak_corpus.{module}")
+    drawn = sorted(set(CASES) - old)
+    known = set(Random(17).sample(drawn, len(drawn) // 2))
+    importlib.import_module(f"leak_corpus.{_KNOWN}")
+    known |= set(CASES) - old - set(drawn)
+    return {"old": old, "known": known, "held": set(drawn) - known, "all": set(CASES)}

@@ -6,10 +6,11 @@ import gc
 from collections.abc import Generator, Sequence
 from dataclasses import dataclass, field
 
-from pytest_rlstability.leaks.check import LeakCheck, Watched
+from pytest_rlstability.leaks.check import LeakCheck
 from pytest_rlstability.leaks.growers import Grower, Kept, is_loud
 from pytest_rlstability.leaks.lines import Line, LineMeter, native_stack, show_line
-from pytest_rlstability.leaks.survivors import Window, laps_for, new_objects, watch_window
+from pytest_rlstability.leaks.survivors import OWNING, Window, laps_for, new_objects, watch_window
+from pytest_rlstability.leaks.watched import Watched
 from pytest_rlstability.model.units import format_size
 
 BLOCKS_OF_AN_ITEM = 32
@@ -24,9 +25,13 @@ class Finding:
     answer: str = ""
     line: Line | None = None
     """The line of the user's code that makes it grow, if the answer names one."""
+    librarys: bool = False
+    """Whether the memory belongs to a library: no Python object of the user's owns it."""
     culprit: bool = False
-    """Whether the answer names a holder, or a line that takes native memory."""
+    """Whether the answer names a container that grew, or a line that takes native memory."""
     bounded: str = ""
+    capacity: str = ""
+    """What the owner of the holder says about a limit, if it has not been reached."""
     beside: tuple[str, ...] = ()
     """Signals whose growth is not explained by what is *bounded*."""
     python_bytes_per_lap: float | None = None
@@ -56,7 +61,7 @@ def inspect_survivors() -> Finding:
     gc.collect()
     types, survivors = new_objects()
     finding = Finding()
-    holder = Window(1, [], types, survivors, [], []).path_to_survivor()
+    holder = Window(1, [], 0.0, types, survivors, []).path_to_survivor()
     if types:
         name, count = types.most_common(1)[0]
         finding.answer = f"{count} more of {name}" + (f", held by {holder}" if holder else "")
@@ -83,13 +88,16 @@ def _metered(suspect: Watched, laps: int) -> Generator[int, None, LineMeter]:
 
 
 def _investigate_memory(check: LeakCheck, memory: list[Watched], finding: Finding) -> Generator[int, None, None]:
-    python = [suspect for suspect in memory if suspect.signal.name in ("python", "objects", "torch")]
+    growing = {entry.signal.name: entry.judgement.per_lap for entry in check.watched if entry.judgement.growing}
     native = [suspect for suspect in memory if suspect.signal.name in ("malloc", "mappings", "cuda", "cuda_driver")]
-    rate = python[0].judgement.per_lap if python and python[0].signal.unit == "count" else 1.0
-    laps = round(min(max(64 / max(rate, 0.01), 48), 6400))
-    window = yield from watch_window(check, laps)
+    missing = growing.get("python", 0.0)
+    laps = round(min(max(64 / max(missing or growing.get("objects", 1.0), 0.01), 48), 6400))
+    window = yield from watch_window(check, laps, missing)
     finding.python_bytes_per_lap = window.bytes_per_lap
-    _explain_python(window, finding, lost=bool(python))
+    # what a container gains in every lap may own native memory
+    owned = window.keeper is not None and window.keeper.per_lap >= OWNING
+    if not native or "python" in growing or owned or window.explains(native[0].judgement.per_lap):
+        _explain_python(window, finding, lost="python" in growing)
     if window.bounded.containers and (yield from _explain_bounded(check, window, finding)):
         return
     if native and window.traced and not window.explains(native[0].judgement.per_lap) and check.seconds_left > 0:
@@ -98,25 +106,30 @@ def _investigate_memory(check: LeakCheck, memory: list[Watched], finding: Findin
 
 def _explain_python(window: Window, finding: Finding, lost: bool) -> None:
     """Name the line and the holder. With *lost*, objects that nothing refers to were lost by native code."""
-    holder = window.best_holder()
+    holder = window.holder
+    finding.culprit = bool(holder)
     parts = []
-    if window.lines:
-        finding.line = window.lines[0][0]
+    if window.gained:
+        finding.line = window.gained[0][0]
         parts.append(f"allocated at {show_line(*finding.line)}")
     traced = bool(window.survivors and window.lines)
     if not holder and traced and (path := window.path_to_survivor()):
         holder = f"held by {path}"
-    finding.culprit = bool(holder)
+    if window.keeper is not None:
+        limit, owner = window.keeper.owners_limit()
+        finding.capacity = f"{type(owner).__name__} has a limit of {limit}, which was not reached" if limit else ""
     if holder:
         parts.append(holder)
-    elif traced and lost and not window.survivor_is_referred_to():
+    elif traced and lost and window.survivor_is_lost():
         parts.append("no Python object refers to it: a reference native code lost")
+    elif lost:
+        parts.append("no owner found")
     finding.answer = ", ".join(parts)
     finding.add(
         f"lines whose memory stayed (per lap, over twice {window.laps} laps)",
         [
             f"{format_size(size / window.laps):>10}  {count / window.laps:8.2f} blocks  {show_line(*line)}"
-            for line, size, count in window.lines[:5]
+            for line, size, count in window.gained[:5]
         ],
     )
     rates = [(name, count / (2 * window.laps)) for name, count in window.types.most_common(5)]
@@ -133,10 +146,10 @@ def _explain_bounded(check: LeakCheck, window: Window, finding: Finding) -> Gene
     if not window.lines and items * BLOCKS_OF_AN_ITEM < blocks:
         return False
     where = window.path_of(bounded.containers[0]) or f"a {bounded.containers[0].kind}"
-    lines = [kept for kept in window.lines if not bounded.explains(kept, window.laps)]
+    lines = [kept for kept in window.gained if not bounded.explains(kept, window.laps)]
     growers = bounded.growers_beside(window.grown)
     if not growers and not any(is_loud(kept, window.laps) for kept in lines):
-        if sum(size for _, size, _ in lines) > 0.5 * sum(size for _, size, _ in window.lines):
+        if sum(size for _, size, _ in lines) > 0.5 * sum(size for _, size, _ in window.gained):
             return False  # the containers hold hardly any of it
         lines = []
     if lines or growers:
@@ -156,7 +169,7 @@ def _explain_bounded(check: LeakCheck, window: Window, finding: Finding) -> Gene
 
 def _explain_rest(window: Window, lines: list[Kept], growers: list[Grower], finding: Finding, where: str) -> bool:
     parts = [f"allocated at {show_line(*lines[0][0])}"] if lines else []
-    if holder := window.holder_among(growers):
+    if holder := window.holder_among(growers)[1]:
         parts.append(holder)
     if parts:
         finding.culprit, finding.line = True, lines[0][0] if lines else None
@@ -199,7 +212,10 @@ def _investigate_native(
         finding.add("native stack (memray)", frames)
         line = line or traced
     # Python objects that the same line makes own the native memory, and their holder is known already.
-    if line and not (window.lines and line == window.lines[0][0]):
-        finding.culprit, finding.line = True, line
-        finding.answer = f"native memory, taken at {show_line(*line)}"
+    if line and not (finding.answer and window.lines and line == window.lines[0][0]):
+        finding.culprit, finding.line, finding.librarys = True, line, not finding.culprit
+        finding.answer = ", ".join([f"native memory, taken at {show_line(*line)}", *filter(None, [window.holder])])
+    elif not finding.answer and window.gained:
+        finding.line = window.gained[0][0]
+        finding.answer = f"native memory, perhaps of what is made at {show_line(*finding.line)}"
     finding.add("newest mappings", list(suspect.signal.inventory().values())[-3:])

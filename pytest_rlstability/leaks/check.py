@@ -6,11 +6,11 @@ import gc
 import math
 import time
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 
 from pytest_rlstability.leaks.known_leaks import Keepings, KnownLeak
 from pytest_rlstability.leaks.settings import LeakSettings
 from pytest_rlstability.leaks.signals.protocol import Signal
+from pytest_rlstability.leaks.watched import Watched, what_is_open
 from pytest_rlstability.model.series import CAPACITY, Series
 from pytest_rlstability.model.thinning import Thinning
 from pytest_rlstability.model.verdict import Section, Verdict
@@ -21,6 +21,8 @@ SAMPLING_SHARE = 0.05
 MEASURING_SHARE = 0.75
 """The rest of the budget is for finding the holder of what leaked."""
 EXPENSIVE_SHARE = 0.01
+GARBAGE_SHARE = 0.1
+"""Less garbage than this share of the growth is not worth a correction, and less beside it is not growth."""
 QUICK_LAPS = 480
 LOOK = 1.5
 MOST_SAMPLES = 32
@@ -28,32 +30,6 @@ MOST_SAMPLES = 32
 FINEST = CAPACITY // 2
 """No more samples than this in all laps so far, because a full series drops samples of its beginning."""
 Emit = Callable[[Mapping[str, object]], None]
-
-
-@dataclass
-class Watched:
-    """A signal that is judged: its samples, and the judgement so far."""
-
-    signal: Signal
-    rule: Rule
-    series: Series = field(default_factory=Series)
-    judgement: Judgement = field(default_factory=lambda: Judgement(LeakState.CLEAN, False))
-    before: tuple[Sequence[float], Sequence[float]] = ((), ())
-    """The samples of the warm-up, for a check that ends soon after it."""
-    by_minute: bool = False
-    """Judged by time instead of laps."""
-    dismissed: str = ""
-    """Why its growth is not the test's, if it is not."""
-
-    @property
-    def per(self) -> str:
-        return "minute" if self.by_minute else "lap"
-
-    @property
-    def unsettled(self) -> bool:
-        """Whether more laps would decide it. They do not when other processes make it rise and fall."""
-        stirred = self.signal.foreign and len(self.series) >= 4 * FEWEST_SAMPLES and not self.judgement.steady
-        return not self.judgement.settled and not (stirred and self.judgement.state == LeakState.UNDECIDED)
 
 
 class LeakCheck:
@@ -80,6 +56,9 @@ class LeakCheck:
         self.known_leaks: list[KnownLeak] = []
         self.verdict: Verdict | None = None
         self.warning = ""
+        self.unjudged = ""
+        """Why there is no judgement, if there is none."""
+        self._signals: list[Signal] = []
         self._charted: list[Signal] = []
         self._charted_at_end: dict[str, float] = {}
         self._sampled_at = 0.0
@@ -87,11 +66,14 @@ class LeakCheck:
         self._emit = emit
         self._thinning = Thinning()
         self._clock = clock
+        self.quickest_lap = math.inf
         self._lap_cost = 0.0
         self._sample_cost = 0.0
         self._expensive_cost = 0.0
         self._expensive_at = 0.0
         self._opened_at = 0.0
+        self._budget_from = 0.0
+        """The budget is for measuring: what the first laps import and build does not use it up."""
         self._open = False
 
     def windows(self) -> Iterator[int]:
@@ -122,17 +104,31 @@ class LeakCheck:
 
     @property
     def seconds_left(self) -> float:
-        return self.settings.budget - self.elapsed
+        return self.settings.budget - (self._clock() - self._budget_from)
 
     @property
     def seconds_per_lap(self) -> float:
         return max(self.lap_seconds / max(self.laps, 1), 1e-7)
 
+    def settle(self, *, whole: bool = False) -> None:
+        """Drop what pytest keeps of the laps, and collect garbage; with *whole* also among what was frozen. If the test
+        has switched the collector off, nobody collects its garbage, and that is a leak of the test."""
+        self._keepings.trim()
+        if whole:
+            gc.unfreeze()
+        if gc.isenabled():
+            gc.collect()
+        if whole:
+            gc.freeze()
+
     def read(self, watched: Sequence[Watched]) -> list[float]:
         """The values of *watched* now, without what libraries and pytest are known to keep."""
-        self._keepings.trim()
-        gc.collect()
+        self.settle()
         return [entry.signal.read() - self._known(entry.signal.name) for entry in watched]
+
+    def allows(self, container: object) -> bool:
+        """Whether pytest or a library is known to keep things in *container*."""
+        return self._keepings.keeps(container) or any(known.keeps(container) for known in self.known_leaks)
 
     def sections(self) -> list[Section]:
         """Sections for the report, besides the signals."""
@@ -140,29 +136,58 @@ class LeakCheck:
 
     def _begin(self) -> None:
         self._open, self._opened_at = True, self._clock()
-        signals, self.missing = self.settings.catalog.open(self.settings.signals)
-        self._charted = [signal for signal in signals if not signal.judged]
+        self._budget_from = self._opened_at
+        self._signals, self.missing = self.settings.catalog.open(self.settings.signals)
+        self._charted = [signal for signal in self._signals if not signal.judged]
         self.watched = list(self._extra)
-        self.watched += [Watched(signal, self._rule(signal)) for signal in signals if signal.judged]
-        self._keepings = Keepings()
+        self.watched += [Watched(signal, self._rule(signal)) for signal in self._signals if signal.judged]
+        self._freeze()
+        self._sample()
+
+    def _freeze(self) -> None:
+        """From here on a collection visits new objects only, which takes a hundredth of the time. What pytest keeps
+        from here on is dropped."""
+        gc.unfreeze()
+        for known in self.known_leaks:
+            known.close()
         self.known_leaks = self.settings.open_known_leaks()
+        self._keepings = Keepings()
         gc.collect()
         gc.freeze()
-        self._sample()
 
     def close(self) -> None:
         """Release everything; may be called twice."""
         if self._open:
             self._open = False
+            self._keepings.trim()
             gc.unfreeze()
             self._emit_judgements()
-            for signal in [*(watched.signal for watched in self.watched), *self._charted]:
+            for signal in self._signals:
                 signal.close()
             for known in self.known_leaks:
                 known.close()
 
     def judge_now(self, final: bool) -> None:
         """Bring every judgement up to date with the samples."""
+        self._judge(final)
+        suspects = [entry for entry in self.watched if entry.signal.collected and entry.judgement.growing]
+        if any(entry.judgement.state == LeakState.LEAK or final for entry in suspects):
+            self._discount_garbage(suspects)
+            self._judge(final)
+
+    def _discount_garbage(self, suspects: Sequence[Watched]) -> None:
+        """Cycles among the frozen objects stay when the test drops them, which is our doing. Collect them, and take
+        their share out of the samples."""
+        before = self.read(suspects)
+        self.settle(whole=True)
+        after = self.read(suspects)
+        for entry, frozen, left in zip(suspects, before, after, strict=True):
+            grown = entry.series.growth
+            kept = 1 - (frozen - left) / grown if grown > 0 else 1.0
+            if kept < 1 - GARBAGE_SHARE:
+                entry.series.scale_growth(kept if kept > GARBAGE_SHARE else 0.0)
+
+    def _judge(self, final: bool) -> None:
         evidence = Evidence(self.measured_laps, self.measured_seconds, self._time_to_measure(), final)
         for watched in self.watched:
             if not watched.dismissed:
@@ -189,21 +214,27 @@ class LeakCheck:
         return self.laps >= 16 and self.lap_seconds >= 0.15
 
     def _begin_measuring(self) -> None:
-        gc.unfreeze()
-        for known in self.known_leaks:
-            known.close()
-        self.known_leaks = self.settings.open_known_leaks()
-        gc.collect()
-        gc.freeze()
+        self._freeze()
         for watched in self.watched:
             watched.before = (watched.series.laps, watched.series.values)
             watched.series.clear()
         self.measured_from = self.laps
         self.measured_seconds = 0.0
         self._expensive_cost = 0.0
+        self._budget_from = self._clock()
         self._sample()
 
+    @property
+    def too_slow(self) -> bool:
+        """Whether the budget is over before there can be a judgement."""
+        return self.settings.laps is None and self.quickest_lap * FEWEST_SAMPLES > self._time_to_measure()
+
     def _measure(self) -> Iterator[int]:
+        if self.too_slow:
+            if not self.settings.sweep:
+                return
+            # what is counted without noise shows in a few laps
+            self.watched = [entry for entry in self.watched if entry.signal.exact]
         next_look = FEWEST_SAMPLES
         while True:
             yield from self._run(self._next_window(self.settings.laps, self.measured_laps))
@@ -233,6 +264,7 @@ class LeakCheck:
         self.lap_seconds += seconds
         self.measured_seconds += seconds
         self._lap_cost = seconds / count
+        self.quickest_lap = min(self.quickest_lap, self._lap_cost)
 
     # how many laps until the next sample
 
@@ -246,7 +278,7 @@ class LeakCheck:
             count = max(count, self.measured_laps // FINEST)
             count = min(count, math.ceil(max(self._time_left(), 0.01) / self._lap_cost))
         if wanted is not None:
-            count = min(count, wanted - done)
+            count = min(count, wanted - done, max(wanted // MOST_SAMPLES, 1))
         return max(min(count, self._laps_to_ceiling()), 1)
 
     def _laps_to_ceiling(self) -> int:
@@ -265,7 +297,7 @@ class LeakCheck:
         return MEASURING_SHARE * self.settings.budget
 
     def _time_left(self) -> float:
-        return self._time_to_measure() - self.elapsed
+        return self._time_to_measure() - (self._clock() - self._budget_from)
 
     def _time_is_up(self) -> bool:
         if self._time_left() > 0:
@@ -322,6 +354,7 @@ class LeakCheck:
             "seconds": round(self._sampled_at, 3),
             "cpu_seconds": round(time.process_time(), 3),
             "values": {**values, **charted},
+            "waits_for": what_is_open(self.watched) if self.measured_from else "the first laps, to warm up",
         }
 
     def _emit_judgements(self) -> None:
@@ -329,19 +362,11 @@ class LeakCheck:
         sent no other since its first."""
         if self._emit is None:
             return
-        judged = [
-            {
-                "signal": watched.signal.name,
-                "state": watched.judgement.state,
-                "reason": watched.judgement.reason,
-                "slope": watched.judgement.per_lap,
-                "slope_limit": watched.rule.limit if math.isfinite(watched.rule.limit) else None,
-                "per": watched.per,
-                "most": watched.signal.most,
-            }
-            for watched in self.watched
-            if watched.judgement.per_lap or watched.rule.limit or watched.signal.most is not None
-        ]
+        unread = {name: f"not measured: {reason}" for name, reason in self.missing.items()}
+        if self.unjudged:
+            unread[""] = self.unjudged
+        judged = [entry.record() for entry in self.watched if entry.is_worth_a_record]
+        judged += [{"signal": name, "state": LeakState.NOT_JUDGED, "reason": why} for name, why in unread.items()]
         self._emit({**self._sample_record(self._charted_at_end), "judged": judged})
 
     def _rule(self, signal: Signal) -> Rule:

@@ -4,22 +4,24 @@ from __future__ import annotations
 
 import gc
 import sys
+from array import array
 from collections import defaultdict, deque
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
+from types import ModuleType
 from typing import Any
 
 from pytest_rlstability.compat.cpython import traceback_of
 from pytest_rlstability.leaks.lines import Line, users_line
-from pytest_rlstability.leaks.paths import LRU_CACHE
+from pytest_rlstability.leaks.paths import LRU_CACHE, own_dict
 from pytest_rlstability.model.user_code import Origin, origin, outwards
 
 _CONTAINERS = (list, dict, set, deque)
-_UNTRACKED = (dict, bytearray)
+_UNTRACKED = (dict, bytearray, array)
 """Types that the collector does not list (a dict, if its values are plain). They are found through what refers to
 them, or as local variables."""
-_BASES = (*_CONTAINERS, bytearray)
+_BASES = (*_CONTAINERS, bytearray, array)
 _CHUNK = 2000
 SAMPLED = 64
 DEEPEST = 256
@@ -34,6 +36,10 @@ FEWEST_GROWN, SLOWEST = 8, 0.02
 """A container counts from so many items, and so many per lap."""
 Kept = tuple[Line, int, int]
 """A line, and how many bytes and blocks that it allocated have stayed."""
+LIMITS = frozenset(("maxsize", "maxlen", "maxentries", "maxitems", "capacity", "buffersize", "limit", "sizelimit"))
+"""Names, without underscores, of the attribute in which an object that owns a container keeps its limit."""
+_QUEUES = ("queue", "asyncio.queues")
+"""Modules whose classes keep to their limit. What others do with theirs is unknown."""
 Census = dict[int, int]
 
 
@@ -42,14 +48,25 @@ def census() -> Census:
     return {id(thing): _length(thing) for thing in _containers()}
 
 
-def grown_since(before: Census) -> Census:
-    """The part of a new census that is longer than it was *before*."""
+def grown_since(before: Census) -> list[tuple[object, int]]:
+    """The containers that are longer than *before*, and how long they are. Some of them are new, at the address of one
+    that is gone. They are kept alive here, so that a second look knows them apart."""
     endless = 1 << 62
-    return {id(thing): _length(thing) for thing in _containers() if _length(thing) > before.get(id(thing), endless)}
+    return [(thing, length) for thing in _containers() if (length := _length(thing)) > before.get(id(thing), endless)]
+
+
+def all_objects() -> list[object]:
+    """Every object that the collector tracks, frozen or not. All are frozen afterwards if some were."""
+    frozen = gc.get_freeze_count()
+    gc.unfreeze()
+    objects = gc.get_objects()
+    if frozen:
+        gc.freeze()
+    return objects
 
 
 def _containers() -> Iterator[object]:
-    tracked = gc.get_objects()
+    tracked = all_objects()
     for start in range(0, len(tracked), _CHUNK):
         chunk = tracked[start : start + _CHUNK]
         yield from (thing for thing in chunk if issubclass(type(thing), _CONTAINERS))
@@ -73,7 +90,7 @@ def _length(thing: object) -> int:
 
 @dataclass(frozen=True, eq=False)
 class Grower:
-    """A container and how much longer it got in two windows of laps."""
+    """A container that grew, and how much longer it got in the last *laps* laps."""
 
     container: object
     length: int
@@ -93,8 +110,24 @@ class Grower:
         if isinstance(self.container, deque) and self.container.maxlen is not None:
             return self.container.maxlen - self.length
         cache = self.lru_cache()
-        largest: int | None = cache.cache_parameters()["maxsize"] if cache is not None else None
+        if cache is None:
+            limit, owner = self.owners_limit()
+            return limit - self.length if type(owner).__module__ in _QUEUES else None
+        largest: int | None = cache.cache_parameters()["maxsize"]
         return None if largest is None else largest - self.length
+
+    def owners_limit(self) -> tuple[int, object]:
+        """The capacity that the object which owns this container has as an attribute, if it is not exceeded, and the
+        object; 0 and None if there is none."""
+        holders = gc.get_referrers(self.container)
+        holders += gc.get_referrers(*(holder for holder in holders if type(holder) is dict))
+        for owner in (holder for holder in holders if not issubclass(type(holder), ModuleType)):
+            for name, value in list((own_dict(owner) or {}).items()):
+                # Python writes __name of a class as _Class__name
+                plain = str(name).rpartition("__")[2].replace("_", "").lower()
+                if plain in LIMITS and type(value) is int and value >= self.length:
+                    return value, owner
+        return 0, None
 
     def lru_cache(self) -> Any:
         """The ``functools.lru_cache`` that keeps its items in this dict, if one does."""
@@ -104,16 +137,10 @@ class Grower:
         return next((holder for holder in holders if type(holder) is LRU_CACHE), None)
 
 
-def growers(before: Census, between: Census, after: Census, laps: int) -> list[Grower]:
-    """The containers that grew in both windows, which had *laps* laps together; the fastest first."""
-    grown = {
-        identity: length - before[identity]
-        for identity, length in after.items()
-        if before[identity] < between.get(identity, 0) < length
-    }
-    found = {id(thing): thing for thing in _containers() if id(thing) in grown}
-    result = [Grower(thing, after[identity], grown[identity], laps) for identity, thing in found.items()]
-    return sorted(result, key=lambda grower: -grower.grown)
+def growers(grown: list[tuple[object, int]], laps: int) -> list[Grower]:
+    """Those of *grown* that another *laps* laps made longer still; the fastest first."""
+    found = {id(thing): Grower(thing, _length(thing), _length(thing) - before, laps) for thing, before in grown}
+    return sorted((one for one in found.values() if one.grown > 0), key=lambda grower: -grower.grown)
 
 
 @dataclass
@@ -160,10 +187,27 @@ def bounded_by(growers: Sequence[Grower], *, traced: bool) -> Bounded:
 
 def _some_items(grower: Grower) -> list[object]:
     container: Any = grower.container
-    if isinstance(container, deque):
+    if isinstance(container, (list, deque)):
         return [*islice(reversed(container), SAMPLED), *islice(container, min(SAMPLED, len(container) // 2))]
+    if isinstance(container, (set, bytearray, array)):
+        return list(islice(container, SAMPLED))
+    if grower.lru_cache() is None:
+        newest = list(islice(reversed(container.items()), SAMPLED))
+        return [part for item in newest for part in item]
     # a cache refers to each key and its result, the newest last, and then to its own parts
     return [*gc.get_referents(grower.lru_cache())[-3 * SAMPLED :], *islice(reversed(container.values()), SAMPLED)]
+
+
+def count_parts(item: object) -> int:
+    """How many objects *item* consists of, up to ``DEEPEST``."""
+    seen: set[int] = set()
+    waiting = [item]
+    while waiting and len(seen) < DEEPEST:
+        thing = waiting.pop()
+        if id(thing) not in seen and not issubclass(type(thing), (type, ModuleType)):
+            seen.add(id(thing))
+            waiting += gc.get_referents(thing)
+    return len(seen)
 
 
 def _parts_of(item: object, reached: set[int]) -> list[tuple[Line, int]]:

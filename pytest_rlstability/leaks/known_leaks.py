@@ -10,7 +10,7 @@ from typing import Any
 from pytest_rlstability.compat.cpython import recorded_warnings
 from pytest_rlstability.compat.pytest import captured_bytes
 
-KEPT = 500
+KEPT = 20
 LARGEST_BLOCK = 512
 """Python takes larger blocks from malloc."""
 CHUNK_OVERHEAD = 16
@@ -18,28 +18,35 @@ CHUNK_OVERHEAD = 16
 
 
 class Keepings:
-    """Log records, warnings and output that pytest keeps for its report. ``trim()`` drops all but a bounded part.
+    """Log records, warnings and output that pytest keeps for its report. ``trim()`` drops those that came since.
 
-    What ``capsys`` collects stays, because the test may read it. ``heap_bytes`` is its size.
+    A few stay, for the report. What ``capsys`` collects stays too, because the test may read it. ``heap_bytes`` is its
+    size.
     """
 
     def __init__(self) -> None:
-        self._handlers: list[Any] = [
-            handler
-            for handler in logging.getLogger().handlers
+        handlers: list[Any] = logging.getLogger().handlers
+        self._handlers: list[tuple[Any, int]] = [
+            (handler, max(len(handler.records), KEPT))
+            for handler in handlers
             if isinstance(getattr(handler, "records", None), list) and hasattr(handler, "stream")
         ]
         self._warnings = recorded_warnings() or []
+        self._most_warnings = max(len(self._warnings), KEPT)
 
     def trim(self) -> None:
-        del self._warnings[KEPT:]
-        for handler in self._handlers:
-            if len(handler.records) > KEPT:
-                del handler.records[:-KEPT]
-                text = handler.stream.getvalue()[-KEPT * 200 :]
+        del self._warnings[self._most_warnings :]
+        for handler, most in self._handlers:
+            if len(handler.records) > most:
+                del handler.records[:-most]
+                text = handler.stream.getvalue()[-most * 200 :]
                 handler.stream.seek(0)
                 handler.stream.truncate()
                 handler.stream.write(text)
+
+    def keeps(self, container: object) -> bool:
+        """Whether *container* is one of pytest's."""
+        return container is self._warnings or any(container is handler.records for handler, _ in self._handlers)
 
     def heap_bytes(self) -> float:
         """malloc bytes of the output that pytest keeps in memory."""
@@ -72,7 +79,8 @@ class KnownLeak:
 
 
 class MonitorEpisodes(KnownLeak):
-    """stable-baselines3's Monitor keeps the return, length and time of every episode in three lists."""
+    """stable-baselines3's Monitor keeps the return, length and time of every episode in three lists, and the rewards of
+    the episode that runs, which may be longer than a check."""
 
     reason = "stable-baselines3's Monitor keeps three numbers for every episode"
     _SMALL_INTEGER = 256
@@ -88,7 +96,7 @@ class MonitorEpisodes(KnownLeak):
             for length in lengths[self._seen[position] :]:
                 self._blocks += 3 if length > self._SMALL_INTEGER else 2
             self._seen[position] = len(lengths)
-        return self._blocks
+        return self._blocks + sum(len(monitor.rewards) for monitor in self._monitors)
 
     def heap_bytes(self) -> float:
         arrays = (sys.getsizeof(kept) - sys.getsizeof([]) for kept in self._lists())
@@ -98,7 +106,7 @@ class MonitorEpisodes(KnownLeak):
         return any(container is kept for kept in self._lists())
 
     def _lists(self) -> list[list[Any]]:
-        names = ("episode_returns", "episode_lengths", "episode_times")
+        names = ("episode_returns", "episode_lengths", "episode_times", "rewards")
         return [getattr(monitor, name) for monitor in self._monitors for name in names]
 
 

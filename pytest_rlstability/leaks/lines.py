@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import linecache
 import os
 import sys
 import tempfile
@@ -11,6 +10,7 @@ import types
 from collections.abc import Callable, Generator
 from typing import Any, Self
 
+from pytest_rlstability.model.statements import statement_at
 from pytest_rlstability.model.user_code import Origin, origin, outwards
 
 Line = tuple[str, int]
@@ -19,19 +19,22 @@ _NATIVE_FRAMES = 6
 
 def show_line(filename: str, number: int) -> str:
     """``train.py:12: buffer.append(frame)``."""
-    text = linecache.getline(filename, number).strip()
+    text = statement_at(filename, number)
     return f"{os.path.basename(filename)}:{number}{': ' + text if text else ''}"
 
 
 def users_line(traceback: tracemalloc.Traceback | None) -> Line | None:
-    """The innermost line of the user's code that led to an allocation; None for our own allocations."""
+    """The innermost line of the user's code that led to an allocation; None for what we or pytest allocate."""
     if traceback is None:
         return None
     frames = list(traceback)
     if not frames or origin(frames[-1].filename) is Origin.OURS or frames[-1].filename == tracemalloc.__file__:
         return None
-    users = next((frame for frame in reversed(frames) if origin(frame.filename) is Origin.USER), frames[-1])
-    return users.filename, users.lineno
+    users = next((frame for frame in reversed(frames) if origin(frame.filename) is Origin.USER), None)
+    if users is None and origin(frames[-1].filename) is Origin.PYTEST:
+        return None
+    last = users or frames[-1]
+    return last.filename, last.lineno
 
 
 class LineMeter:

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import errno
+import gc
 from collections.abc import Iterator
 from dataclasses import replace
 
 import pytest
 
 from pytest_rlstability.leaks.attribution import Finding, inspect_survivors, investigate
-from pytest_rlstability.leaks.check import LeakCheck, Watched
-from pytest_rlstability.leaks.report import undecided_text, verdict
+from pytest_rlstability.leaks.check import LeakCheck
+from pytest_rlstability.leaks.report import too_slow_text, undecided_text, verdict
+from pytest_rlstability.leaks.watched import Watched
 from pytest_rlstability.verdicts.leak import LeakState
 
 _EXHAUSTED = (errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EAGAIN, errno.ENOSPC)
@@ -30,28 +32,39 @@ def run(check: LeakCheck) -> Iterator[int]:
     The caller runs the laps and closes *check*.
     """
     yield from check.windows()
-    suspects = check.leaks() or check.undecided()
-    if not suspects:
-        return
+    if check.too_slow:
+        check.unjudged = too_slow_text(check)
+        if not check.settings.sweep:
+            check.warning = f"{check.settings.marker} undecided: nothing was judged, because {check.unjudged}"
+    elif suspects := check.leaks() or check.undecided():
+        yield from _look_closer(check, suspects)
+    _note_unread(check)
+
+
+def _look_closer(check: LeakCheck, suspects: list[Watched]) -> Iterator[int]:
+    """Find the holder of what grows, downgrade what is not a leak, and set the verdict or the warning."""
     worth_a_look = check.leaks() or check.measured_laps >= 24
     finding = (yield from investigate(check, suspects)) if worth_a_look else Finding()
     _downgrade_bounded(check, finding)
     if not finding.culprit:
         yield from _downgrade_stopped(check)
     _downgrade_within_limit(check, finding)
+    if finding.capacity:
+        memory = {entry.signal.name for entry in check.watched if entry.signal.collected}
+        _downgrade(_named(check, memory), LeakState.UNDECIDED, f"grows, but {finding.capacity}")
     _downgrade_arenas(check, finding)
     if check.leaks():
         check.verdict = verdict(check, finding)
-    elif check.undecided():
+    elif check.undecided() and not check.settings.sweep:
         check.warning = undecided_text(check, finding)
 
 
 def conclude_cut_short(check: LeakCheck, error: BaseException | None) -> None:
     """Set the verdict of a check whose loop was left early, or in which a lap ran out of what leaked."""
+    finding = inspect_survivors()  # before the judgement, which ends the freeze that shows what is new
     check.judge_cut_short()
     if not check.leaks():
         return
-    finding = inspect_survivors()
     if error is not None:
         how = f"lap {check.laps + 1} or later raised {type(error).__name__}: {error}"
         finding.sections.insert(0, ("how it ended", how))
@@ -65,6 +78,14 @@ def ran_out(error: BaseException) -> bool:
     return isinstance(error, (MemoryError, RecursionError)) or "can't start new thread" in str(error)
 
 
+def _note_unread(check: LeakCheck) -> None:
+    """A signal that the test names and that cannot be read here is not clean."""
+    unread = [f"{name} ({why})" for name, why in check.missing.items() if name in (check.settings.signals or ())]
+    if unread and check.verdict is None:
+        text = f"{check.settings.marker}: not measured: {', '.join(unread)}"
+        check.warning = f"{check.warning}; {text}" if check.warning else text
+
+
 def _downgrade_bounded(check: LeakCheck, finding: Finding) -> None:
     """Downgrade the memory that goes into a deque or an lru_cache with a limit, and nothing else."""
     if finding.bounded:
@@ -76,6 +97,7 @@ def _downgrade_stopped(check: LeakCheck) -> Iterator[int]:
     """Growth without a known holder may be a buffer that is full by now: look whether it still grows."""
     suspects = [entry for entry in check.leaks() if entry.signal.name in _FEW_LAPS]
     laps = int(min(check.measured_laps / 4, check.seconds_left / check.seconds_per_lap))
+    gc.freeze()
     if not suspects or laps < max(2 * _LOOKS, check.measured_laps // 16):
         few = [entry for entry in suspects if check.measured_laps < _FEW_LAPS[entry.signal.name]]
         _downgrade(few, LeakState.UNDECIDED, "grows, but no holder was found, and there was no time to look again")

@@ -116,7 +116,7 @@ class _Search:
             return _Node(holder, below.steps, cell=below.cell)
         if _is(holder, types.FunctionType):
             return _Node(holder, below.steps, variable=_free_variable(holder, below), cell=below.thing)
-        if _own_dict(holder) is below.thing:
+        if own_dict(holder) is below.thing:
             return _Node(holder, _KEY.sub(r".\1", below.steps))
         return _Node(holder, f"{_step(holder, below.thing)}{below.steps}")
 
@@ -155,7 +155,7 @@ def _step(holder: object, thing: object) -> str:
 
 
 def _attribute_of(holder: object, thing: object) -> str:
-    name = _key_of(_own_dict(holder) or {}, thing)
+    name = _key_of(own_dict(holder) or {}, thing)
     if name is not None:
         return str(name)
     for cls in type(holder).__mro__:
@@ -171,7 +171,7 @@ def _is(thing: object, kinds: type[Kind] | tuple[type[Kind], ...]) -> TypeGuard[
     return issubclass(type(thing), kinds)
 
 
-def _own_dict(holder: object) -> dict[str, object] | None:
+def own_dict(holder: object) -> dict[str, object] | None:
     found = _slot(holder, "__dict__")
     return found if isinstance(found, dict) else None
 
@@ -189,7 +189,10 @@ def _key_of(mapping: dict[str, object], thing: object) -> str | None:
 
 
 def _is_ours(holder: object) -> bool:
-    """Whether *holder* is our own generator, or the tuple of arguments of our call to the collector."""
+    """Whether *holder* is our own generator, the tuple of arguments of our call to the collector, or what an abstract
+    class remembers of the classes that it was compared with."""
+    if type(holder).__name__ == "_abc_data":
+        return True
     if _is(holder, types.GeneratorType):
         return origin(holder.gi_code.co_filename) is Origin.OURS
     return type(holder) is tuple and len(holder) > 1 and holder[-1] is _LAST_ARGUMENT

@@ -36,12 +36,15 @@ def rl_laps(request: pytest.FixtureRequest) -> Iterator[Laps]:
 
 def pytest_runtest_protocol(item: pytest.Item, nextitem: pytest.Item | None) -> bool | None:
     """Repeat a leak test or a soak without ``rl_laps``, in the process that the engine gave it."""
-    if not any(item.get_closest_marker(name) for name in ("rl_no_leak", "rl_soak")):
-        return None
     from pytest_rlstability.config.options import settings_of
+
+    settings = settings_of(item.config)
+    marked = any(item.get_closest_marker(name) for name in ("rl_no_leak", "rl_soak"))
+    if not settings.enabled or not (marked or settings.leaks is not None):
+        return None
     from pytest_rlstability.leaks.settings import is_whole
 
-    if not settings_of(item.config).enabled or not is_whole(item):
+    if not is_whole(item):
         return None
     from pytest_rlstability.leaks.repeat import Repetition
 

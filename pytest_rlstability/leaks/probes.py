@@ -5,21 +5,25 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Mapping
+from itertools import islice
 from typing import Any
+from warnings import warn
 
 import pytest
 
 from pytest_rlstability.config.options import settings_of
-from pytest_rlstability.leaks.check import Watched
 from pytest_rlstability.leaks.report import amount, table
 from pytest_rlstability.leaks.signals.protocol import Signal
-from pytest_rlstability.model.channel import Channel
+from pytest_rlstability.leaks.watched import Watched
+from pytest_rlstability.model.levels import CRITICAL, Levels
 from pytest_rlstability.model.messages import Sampled
+from pytest_rlstability.model.progress_channel import Channel
 from pytest_rlstability.model.user_code import here
 from pytest_rlstability.model.verdict import Fact, Location, Section, Verdict, VerdictFailure, Word
 from pytest_rlstability.verdicts.leak import Evidence, LeakState, Rule, judge
 
 _TINY = 1e-12
+_MOST_SHOWN = 1000
 
 
 class ProbeError(Exception):
@@ -42,9 +46,28 @@ class ProbeSignal(Signal):
         self.last = 0.0
         self.started = time.monotonic()
         self.location = next((Location(*line) for line in here().lines), None)
+        self.levels: Levels | None = None
+
+    def set_levels(self, warning: float | None, critical: float | None, clean_up: Callable[[], object] | None) -> None:
+        """The levels of the value. At the critical one *clean_up* is called, and must bring the value below it."""
+
+        def cleaned() -> float:
+            assert clean_up is not None
+            clean_up()
+            return self._number()
+
+        cleaner = None if clean_up is None else cleaned
+        self.levels = Levels(self.name, warning=warning, critical=critical, clean_up=cleaner)
 
     def read(self) -> float:
         self.last = self._number()
+        for crossing in self.levels.note(self.last, time.monotonic() - self.started) if self.levels else ():
+            if crossing.level == CRITICAL and (crossing.freed is None or not crossing.worked):
+                why = "" if crossing.freed is None else f"; the clean-up freed {amount(crossing.freed, self.unit)}"
+                reached, allowed = amount(crossing.value, self.unit), amount(crossing.limit, self.unit)
+                raise self.failure(f"reached {reached} (critical level {allowed}){why}", crossing.limit)
+            if crossing.freed is not None:
+                self.last -= crossing.freed
         if self.first is None:
             self.first = self.last
         if self.most is not None and self.last > self.most:
@@ -76,7 +99,8 @@ class Probes:
     """The probes of one test. Call it with a name, a function without arguments that returns a number, and limits.
 
     ``rl_probe("food_sources", lambda: len(env.food), limit=50, per_minute=5, per_lap=0)``: never above 50, at most
-    5 more each minute, and no growth that goes on from lap to lap.
+    5 more each minute, and no growth that goes on from lap to lap. ``critical=80, on_critical=env.clean_up``: at 80 the
+    clean-up is called, and must bring the value below that.
     """
 
     def __init__(self, judged: bool) -> None:
@@ -92,13 +116,22 @@ class Probes:
         limit: float | None = None,
         per_minute: float | None = None,
         per_lap: float | None = None,
+        warning: float | None = None,
+        critical: float | None = None,
+        on_critical: Callable[[], object] | None = None,
     ) -> None:
         """Add a probe and read it once, so that a broken one fails where it is written."""
         if not callable(read):
             raise TypeError(f"rl_probe {name!r} needs a function that gives a number, not {read!r}")
         limits = (limit, per_minute, per_lap) if self._judged else (None, None, None)
-        probe = self._probes.setdefault(name, ProbeSignal(name, *limits))
+        probe = self._probes.get(name)
+        if probe is None:
+            probe = self._probes[name] = ProbeSignal(name, *limits)
+            if len(self._probes) == _MOST_SHOWN + 1:
+                warn(f"rl_probe: only the first {_MOST_SHOWN:,} probes are shown; all are judged", stacklevel=2)
         probe.function = read
+        if probe.levels is None and critical is not None and self._judged:
+            probe.set_levels(warning, critical, on_critical)
         probe.read()
 
     def chart(self, name: str, read: Callable[[], Mapping[str, float]]) -> None:
@@ -116,14 +149,17 @@ class Probes:
         for probe in self._probes.values():
             if probe.per_lap is not None or probe.per_minute is None:
                 promised = probe.per_lap if probe.per_lap is not None else math.inf
-                found.append(Watched(probe, Rule(limit=promised, smallest=_TINY, resolution=_TINY, exact=True)))
+                judged = probe.per_lap is not None or probe.most is not None
+                rule = Rule(limit=promised, smallest=_TINY, resolution=_TINY, exact=True, judged=judged)
+                found.append(Watched(probe, rule))
             if probe.per_minute is not None:
                 rule = Rule(limit=probe.per_minute, smallest=max(probe.per_minute, _TINY), exact=True)
                 found.append(Watched(probe, rule, by_minute=True))
         return found
 
     def values(self) -> Mapping[str, float]:
-        return {name: probe.last for name, probe in self._probes.items()}
+        """What a sample shows; more probes than anybody can look at are judged all the same."""
+        return {name: probe.last for name, probe in islice(self._probes.items(), _MOST_SHOWN)}
 
     def judge_simple_laps(self, watched: list[Watched], laps: int, seconds: float) -> None:
         """Judge the probes of a loop that was not a leak check."""

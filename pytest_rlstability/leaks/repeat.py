@@ -1,4 +1,5 @@
-"""A leak test or a soak without ``rl_laps`` is repeated whole: set-up, call and tear-down are one lap."""
+"""A leak test or a soak without ``rl_laps`` is repeated whole, and so is every test under ``--rl-leaks``: set-up, call
+and tear-down are one lap."""
 
 from __future__ import annotations
 
@@ -22,7 +23,8 @@ Reports = list[pytest.TestReport]
 class Repetition:
     """Runs *item* as often as its leak check needs.
 
-    A lap that does not pass is the last one. A leak makes the report of the call a failure.
+    A lap that does not pass is the last one. A leak makes the report of the call a failure. A test that was not written
+    to be repeated has the outcome of its first lap, unless it leaks.
     """
 
     def __init__(self, item: pytest.Item) -> None:
@@ -37,7 +39,7 @@ class Repetition:
 
     def run(self, nextitem: pytest.Item | None) -> Reports:
         """The reports of the last lap, for the caller to log."""
-        reports = self._lap(self._neighbour)
+        first = reports = self._lap(self._neighbour)
         if not _passed(reports):
             return self._broken_off(reports, nextitem)
         check = check_for(self._item)  # only now, because the probes are known after the first lap
@@ -46,7 +48,13 @@ class Repetition:
                 for _ in range(count):
                     reports = self._lap(self._neighbour)
                     if not _passed(reports):
-                        return self._broken_off(self._ran_out(check, reports), nextitem)
+                        reports = self._ran_out(check, reports)
+                        if check.settings.sweep and check.verdict is None:
+                            check.unjudged = f"cannot be repeated: lap {self._laps} {_how_it_ended(reports)}"
+                            reports = first
+                        return self._broken_off(reports, nextitem)
+            if check.settings.sweep:
+                return self._failed(self._broken_off(first, nextitem), check.verdict)
             return self._concluded(check, nextitem)
         except VerdictFailure as failure:  # a probe beyond its limit, found while sampling
             return self._failed(self._lap(nextitem), failure.verdict)
@@ -107,6 +115,15 @@ class Repetition:
             return reports
         make = self._item.ihook.pytest_runtest_makereport
         return [make(item=self._item, call=call) if report.when == when else report for report in reports]
+
+
+def _how_it_ended(reports: Reports) -> str:
+    report = next(report for report in reports if not report.passed)
+    if report.skipped:
+        return "was skipped"
+    crash = getattr(report.longrepr, "reprcrash", None)
+    message = str(getattr(crash, "message", report.longreprtext)).strip().partition("\n")[0]
+    return f"failed in {report.when}: {message[:120]}"
 
 
 def _passed(reports: Reports) -> bool:

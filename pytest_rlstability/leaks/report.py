@@ -3,13 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from textwrap import fill
 
 from pytest_rlstability.leaks.attribution import Finding
-from pytest_rlstability.leaks.check import LeakCheck, Watched
+from pytest_rlstability.leaks.check import MEASURING_SHARE, LeakCheck
+from pytest_rlstability.leaks.watched import Watched
 from pytest_rlstability.model.series import sparkline
-from pytest_rlstability.model.units import format_size
-from pytest_rlstability.model.verdict import Fact, Location, Verdict, Word
-from pytest_rlstability.verdicts.leak import LeakState
+from pytest_rlstability.model.units import format_duration, format_size
+from pytest_rlstability.model.verdict import Fact, Location, Section, Verdict, Word
+from pytest_rlstability.osinfo.memory import memory_room
+from pytest_rlstability.verdicts.leak import FEWEST_SAMPLES, LeakState
+
+_COURSE, _COLUMNS = 10, 76
+"""Characters of a chart, and of a line of names: so a report fits a terminal of 80 columns."""
+RECYCLED_SHARE = 0.5
+"""A process is replaced when it has taken this share of the free memory."""
 
 
 def amount(value: float, unit: str) -> str:
@@ -24,7 +32,7 @@ def whole_table(check: LeakCheck) -> str:
     still = [entry.signal.name for entry in check.watched if _stood_still(entry)]
     lines = [table([entry for entry in check.watched if not _stood_still(entry)])]
     if still:
-        lines.append(f"unchanged: {', '.join(still)}")
+        lines.append(fill(f"unchanged: {', '.join(still)}", _COLUMNS, subsequent_indent="  "))
     lines += [f"allowed for: {known.reason}" for known in check.known_leaks if known.blocks() or known.heap_bytes()]
     lines += [f"not measured: {name} ({why})" for name, why in check.missing.items()]
     return "\n".join(lines)
@@ -49,7 +57,7 @@ def _row(entry: Watched) -> tuple[str, str, str, str, str, str]:
     rate = amount(judged.per_lap, unit) + (" a minute" if entry.by_minute else "") if judged.per_lap else "0"
     state = Word.LEAK if judged.state == LeakState.LEAK else judged.state
     verdict = f"{state} ({entry.dismissed})" if entry.dismissed else str(state)
-    return entry.signal.title, first, amount(series.last, unit), rate, sparkline(series.values), verdict
+    return entry.signal.title, first, amount(series.last, unit), rate, sparkline(series.values, _COURSE), verdict
 
 
 def verdict(check: LeakCheck, finding: Finding) -> Verdict:
@@ -79,10 +87,26 @@ def verdict(check: LeakCheck, finding: Finding) -> Verdict:
         *check.sections(),
         *([("who holds it", finding.answer)] if finding.answer else []),
         *finding.sections,
+        *_recycling(check, finding),
         ("to allow it", suppression(top, finding, check.settings.catalog.group("resources"))),
     ]
     location = None if finding.line is None else Location(*finding.line)
     return Verdict(Word.LEAK, headline, tuple(sections), facts, location)
+
+
+def _recycling(check: LeakCheck, finding: Finding) -> list[Section]:
+    """How to live with memory that a library loses: end the process in time."""
+    sizes = [entry.judgement.per_lap for entry in check.leaks() if entry.signal.name in ("malloc", "mappings")]
+    if not sizes or not finding.librarys:
+        return []
+    room, per_lap = memory_room(check.settings.memory_limit), max(sizes)
+    laps = int(RECYCLED_SHARE * room / per_lap)
+    text = (
+        f"A library keeps it. If you cannot change that, start a new process after at most {laps:,} laps: they take "
+        f"{format_size(laps * per_lap)} at {format_size(per_lap)} per lap, half of the {format_size(room)} that are "
+        "free."
+    )
+    return [("to live with it", text)]
 
 
 def suppression(top: Watched, finding: Finding, resources: Sequence[str]) -> str:
@@ -112,5 +136,19 @@ def undecided_text(check: LeakCheck, finding: Finding) -> str:
     if check.settings.duration is not None:
         given, option = check.settings.duration, "--rl-soak"
     needed = max(wanted * check.seconds_per_lap * 1.5, 2 * given)
-    duration = f"{needed:.0f}s" if needed < 600 else f"{needed / 60:.0f}min"
-    return f"{text}. About {wanted} laps would decide it: {option}={duration}"
+    return f"{text}. About {wanted} laps would decide it: {option}={_budget(needed)}"
+
+
+def too_slow_text(check: LeakCheck) -> str:
+    """What a test with too few laps is told before any of them is measured."""
+    option = "--rl-leaks" if check.settings.sweep else "--rl-leak-budget"
+    needed = 1.25 * FEWEST_SAMPLES * check.quickest_lap / MEASURING_SHARE
+    return (
+        f"a lap takes {format_duration(check.quickest_lap)}, and fewer than {FEWEST_SAMPLES} laps fit the budget. "
+        f"About {4 * FEWEST_SAMPLES} laps would decide it: {option}={_budget(4 * needed)}; "
+        f"{option}={_budget(needed)} finds what grows in every lap"
+    )
+
+
+def _budget(seconds: float) -> str:
+    return f"{seconds:.0f}s" if seconds < 600 else f"{seconds / 60:.0f}min"

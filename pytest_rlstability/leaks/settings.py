@@ -9,7 +9,7 @@ import pytest
 
 from pytest_rlstability.config.markers import NoLeak, read_marker
 from pytest_rlstability.config.options import settings_of
-from pytest_rlstability.config.plan import soak_of
+from pytest_rlstability.config.plan import soak_of, sweep_budget
 from pytest_rlstability.leaks.known_leaks import KnownLeak, shipped_known_leaks
 from pytest_rlstability.leaks.signals.registry import Signals, shipped_signals, signals_of
 
@@ -34,6 +34,8 @@ class LeakSettings:
     """Of a soak: it laps for so many seconds, even if there is an answer earlier."""
     every: float | None = None
     memory_limit: int | None = None
+    sweep: bool = False
+    """Asked for by ``--rl-leaks``, for a test that was not written to be repeated."""
     catalog: Signals = field(default_factory=lambda: Signals(shipped_signals()))
     """The signals that *signals* are chosen from."""
     open_known_leaks: Callable[[], list[KnownLeak]] = shipped_known_leaks
@@ -41,7 +43,7 @@ class LeakSettings:
     @property
     def marker(self) -> str:
         """The marker that asked for the check."""
-        return "rl_no_leak" if self.duration is None else "rl_soak"
+        return "--rl-leaks" if self.sweep else "rl_no_leak" if self.duration is None else "rl_soak"
 
     def limit_of(self, unit: str) -> float:
         """The growth per lap that a signal measured in *unit* is allowed.
@@ -56,7 +58,10 @@ class LeakSettings:
 
 
 def is_whole(item: pytest.Item) -> bool:
-    """Whether *item* is a leak test or a soak without ``rl_laps``, which is repeated whole."""
+    """Whether *item* is repeated whole: a leak test or a soak without ``rl_laps``, or a test that ``--rl-leaks``
+    checks."""
+    if sweep_budget(item, settings_of(item.config)) is not None:
+        return True
     if "rl_laps" in getattr(item, "fixturenames", ()):
         return False
     if item.get_closest_marker("rl_no_leak") is not None:
@@ -71,6 +76,7 @@ def leak_settings(item: pytest.Item) -> LeakSettings:
     asked = promise or NoLeak()
     catalog = signals_of(config)
     soak, isolated = soak_of(item, run), read_marker(item, "rl_isolated")
+    sweep = sweep_budget(item, run)
     return LeakSettings(
         limit=asked.limit,
         signals=None if asked.signals is None else catalog.expand(asked.signals),
@@ -78,7 +84,8 @@ def leak_settings(item: pytest.Item) -> LeakSettings:
         open_known_leaks=lambda: [known for added in config.hook.pytest_rlstability_known_leaks() for known in added],
         warmup=asked.warmup,
         laps=asked.laps,
-        budget=run.leak_budget,
+        budget=run.leak_budget if sweep is None else sweep,
+        sweep=sweep is not None,
         checking=run.enabled and not (promise is None and soak is None),
         duration=None if soak is None else soak.duration,
         every=None if soak is None else soak.every,

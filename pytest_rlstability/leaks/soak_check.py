@@ -108,6 +108,7 @@ class SoakCheck(LeakCheck):
         self.memory.clear()
         self.lap_times.clear()
         super()._begin_measuring()
+        self._budget_from = self._opened_at
 
     def _measure(self) -> Iterator[int]:
         while self._time_left() > 0 and not self.ended_early:
@@ -162,7 +163,7 @@ class SoakCheck(LeakCheck):
         record = super()._sample_record(charted)
         if len(self.lap_times):
             record["lap_seconds"] = self.lap_times.last
-        return {**record, "soak": self.state().to_dict()}
+        return {**record, "soak": self.state().to_dict(), "waits_for": None}
 
     def _rule(self, signal: Signal) -> Rule:
         """Memory may grow as long as there is room, so a count of blocks never ends a soak early."""

@@ -40,6 +40,7 @@ HALF_TIME = 0.5
 FLAT = "does not grow"
 STOPPED = "grew and stopped"
 WITHIN_LIMIT = "grows within its limit"
+NO_LIMIT = "grows, and has no limit"
 STEADY = "grows steadily, but has not been watched for long"
 STEADINESS = 1.5
 """The mean of the rises must be this many times their standard deviation. For a random walk it is near 0."""
@@ -50,6 +51,8 @@ class LeakState(StrEnum):
 
     CLEAN = "clean"
     """It does not grow, or only within its limit."""
+    NOT_JUDGED = "not judged"
+    """It grows, and nobody said how much it may."""
     BOUNDED = "bounded"
     """It grew and stopped, or grows ever more slowly."""
     UNDECIDED = "undecided"
@@ -64,7 +67,7 @@ class Rule:
     ``Rule(limit=0, smallest=4096, resolution=64)``: growth of at most *limit* per lap is allowed; a total below
     *smallest* is never a leak; an envelope that may hide less than *resolution* per lap is flat enough to stop.
     *exact* signals (descriptors, threads, processes) have no noise and are decided within hundreds of laps; steady
-    growth of *ceiling* is a leak at once.
+    growth of *ceiling* is a leak at once. What is not *judged* has no limit.
     """
 
     limit: float = 0.0
@@ -72,6 +75,7 @@ class Rule:
     resolution: float = 0.1
     ceiling: float = float("inf")
     exact: bool = False
+    judged: bool = True
 
 
 @dataclass(frozen=True)
@@ -123,13 +127,13 @@ def judge(laps: Sequence[float], values: Sequence[float], rule: Rule, evidence: 
     envelope = Envelope.of(laps, values)
     if envelope.growth >= rule.smallest and _leaks(laps, values, envelope):
         if envelope.per_lap <= rule.limit:
-            return envelope.judgement(LeakState.CLEAN, _long_enough(evidence), WITHIN_LIMIT)
+            return _within_limit(envelope, rule, evidence)
         if _ripe(envelope.growth, rule, evidence):
             return envelope.judgement(LeakState.LEAK, True, "grew in every stretch and did not slow down")
         return envelope.judgement(LeakState.UNDECIDED, False, STEADY, max(MANY_LAPS, 2 * evidence.laps))
     if _still_rising(envelope, rule):
         if 0 < envelope.per_lap <= rule.limit:
-            return envelope.judgement(LeakState.CLEAN, _long_enough(evidence), WITHIN_LIMIT)
+            return _within_limit(envelope, rule, evidence)
         if _slows_down(envelope):
             settled = evidence.final or (evidence.spent >= 0.5 and _long_enough(evidence))
             return envelope.judgement(LeakState.BOUNDED, settled, "grows ever more slowly")
@@ -140,6 +144,11 @@ def judge(laps: Sequence[float], values: Sequence[float], rule: Rule, evidence: 
     if min(envelope.newer) - envelope.lows[0] >= max(rule.smallest, 2 * envelope.newer_spread):
         return envelope.judgement(LeakState.BOUNDED, settled, STOPPED)
     return envelope.judgement(LeakState.CLEAN, settled, FLAT)
+
+
+def _within_limit(envelope: Envelope, rule: Rule, evidence: Evidence) -> Judgement:
+    state, reason = (LeakState.CLEAN, WITHIN_LIMIT) if rule.judged else (LeakState.NOT_JUDGED, NO_LIMIT)
+    return envelope.judgement(state, _long_enough(evidence), reason)
 
 
 @dataclass(frozen=True)

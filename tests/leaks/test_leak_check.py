@@ -75,7 +75,8 @@ def test_a_check_that_is_over_at_once_sends_its_first_values_and_its_last(clock:
     first, last = clock.samples
     assert (first["lap"], first["values"]) == (0, {"counter": 0.0})
     assert (last["lap"], last["values"]) == (check.laps, {"counter": float(check.laps)})
-    assert [entry["state"] for entry in last["judged"]] == ["leak"]
+    states = {entry["signal"]: entry["state"] for entry in last["judged"]}
+    assert states == {"counter": "leak", "cuda": "not judged"}, "what could not be read is never clean"
 
 
 @pytest.mark.parametrize("cost", [2e-6, 1e-3, 0.2, 1.0])

@@ -32,10 +32,10 @@ def grow(lap: Callable[[int], object], laps: int = 30) -> list[Grower]:
     before = census()
     for number in range(laps):
         lap(number)
-    between = grown_since(before)
+    grown = grown_since(before)
     for number in range(laps, 2 * laps):
         lap(number)
-    return growers(before, between, grown_since(before), 2 * laps)
+    return growers(grown, laps)
 
 
 def test_a_growing_list_is_found_with_its_rate() -> None:
@@ -54,13 +54,13 @@ def test_a_dict_of_plain_values_is_found_though_the_collector_does_not_track_it(
 
 def test_plain_bytes_and_values_in_a_local_variable_are_found() -> None:
     log, seen = bytearray(), {0: 0.5}
-    before, between = census(), {}
+    before, grown = census(), []
     for number in range(60):
         if number == 30:
-            between = grown_since(before)
+            grown = grown_since(before)
         log += b"step"
         seen[number] = 0.5
-    found = [grower.container for grower in growers(before, between, grown_since(before), 60)]
+    found = [grower.container for grower in growers(grown, 30)]
     # a comprehension that named them would make them a closure's, which the collector lists
     kinds = [type(container) for container in found if len(container) in (60, 240)]  # type: ignore[arg-type]
     assert sorted(kind.__name__ for kind in kinds) == ["bytearray", "dict"]

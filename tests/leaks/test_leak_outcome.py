@@ -11,11 +11,12 @@ from typing import Any
 import pytest
 
 from pytest_rlstability.leaks.attribution import Finding
-from pytest_rlstability.leaks.check import LeakCheck, Watched
+from pytest_rlstability.leaks.check import LeakCheck
 from pytest_rlstability.leaks.outcome import _downgrade_stopped, run
 from pytest_rlstability.leaks.report import suppression, verdict
 from pytest_rlstability.leaks.settings import LeakSettings
 from pytest_rlstability.leaks.signals.registry import Signals, shipped_signals
+from pytest_rlstability.leaks.watched import Watched
 from pytest_rlstability.verdicts.leak import Judgement, Rule
 
 LAPS = 4000

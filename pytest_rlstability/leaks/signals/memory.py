@@ -7,7 +7,7 @@ import sys
 from typing import Any
 
 from pytest_rlstability.leaks.signals.protocol import Signal
-from pytest_rlstability.osinfo import UnavailableError
+from pytest_rlstability.osinfo import WINDOWS, UnavailableError
 
 
 class PythonBlocks(Signal):
@@ -16,6 +16,7 @@ class PythonBlocks(Signal):
     name = "python"
     title = "Python memory blocks"
     group = "memory"
+    collected = True
     smallest = 24.0
     resolution = 0.03
     ceiling = 3e5
@@ -29,23 +30,25 @@ class PythonBlocks(Signal):
 
 
 class TrackedObjects(Signal):
-    """Objects that were made after the garbage collector was frozen."""
+    """Objects that the garbage collector tracks, frozen ones included: one that replaces another is not growth."""
 
     name = "objects"
     title = "tracked objects"
     group = "memory"
+    collected = True
     expensive = True
     smallest = 24.0
     resolution = 0.03
     ceiling = 3e5
 
     def read(self) -> float:
-        return len(gc.get_objects())
+        return len(gc.get_objects()) + gc.get_freeze_count()
 
 
 class _Bytes(Signal):
     group = "memory"
     unit = "bytes"
+    collected = True
     smallest = 4096.0
     resolution = 24.0
     ceiling = 2**29
@@ -67,11 +70,12 @@ class MallocBytes(_Bytes):
 
     def read(self) -> float:
         heap = self._heap_info()
-        return float(heap.heap_used + heap.mmap_used)
+        # Windows counts all private memory as mapped, the heap's own included.
+        return float(heap.heap_used if WINDOWS else heap.heap_used + heap.mmap_used)
 
 
 class TorchStorages(_Bytes):
-    """CPU tensors made since the collector was frozen, each storage counted once; 0 until the test imports torch."""
+    """CPU tensors, each storage counted once; 0 until the test imports torch."""
 
     name = "torch"
     title = "torch CPU storages"
@@ -82,12 +86,14 @@ class TorchStorages(_Bytes):
         if torch is None or not hasattr(torch, "Tensor"):
             return 0.0
         seen: dict[int, int] = {}
+        gc.unfreeze()  # a tensor that replaces a frozen one is not growth
         # not isinstance(): a lazy proxy would import what it stands for
         for tensor in (candidate for candidate in gc.get_objects() if issubclass(type(candidate), torch.Tensor)):
             if tensor.device.type == "cpu" and tensor.layout is torch.strided:
                 # not untyped_storage(): that makes a Python object which lives as long as the storage
                 address = tensor.data_ptr()
                 seen[address] = max(seen.get(address, 0), tensor.numel() * tensor.element_size())
+        gc.freeze()
         return float(sum(seen.values()))
 
 

@@ -29,6 +29,8 @@ class Signal:
     """Other processes can make it grow too. It is a leak only if the growth stops while no lap runs."""
     expensive: bool = False
     """Reading it takes long. It is sampled more rarely, and the check does not wait for its verdict."""
+    collected: bool = False
+    """It falls when garbage of this process is collected."""
     smallest: float = 8.0
     """Less growth than this in total is never a leak."""
     resolution: float = 0.05

@@ -20,7 +20,7 @@ def shipped_signals() -> list[type[Signal]]:
     from pytest_rlstability.leaks.signals import mappings, memory, processes, resources
 
     return [
-        resources.Descriptors, resources.Threads,
+        resources.InotifyInstances, resources.Descriptors, resources.InotifyWatches, resources.Threads,
         processes.Processes, processes.Zombies, processes.WorkerDescriptors,
         resources.SharedMemory, resources.TemporaryFiles, mappings.MappedFiles,
         memory.PythonBlocks, memory.TrackedObjects, memory.TorchStorages, memory.CudaAllocator, memory.CudaDriver,

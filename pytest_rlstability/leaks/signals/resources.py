@@ -10,9 +10,9 @@ import traceback
 
 from pytest_rlstability.compat.cpython import thread_target
 from pytest_rlstability.leaks.signals.protocol import Signal
-from pytest_rlstability.osinfo import require_directory
+from pytest_rlstability.osinfo import UnavailableError, require_directory
 from pytest_rlstability.osinfo.descriptors import own_descriptors
-from pytest_rlstability.osinfo.linux import GONE, descriptor_target, own_threads
+from pytest_rlstability.osinfo.linux import GONE, descriptor_target, inotify_watches, machine_text, own_threads
 from pytest_rlstability.osinfo.shared_memory import DIRECTORY
 
 
@@ -42,6 +42,37 @@ class Descriptors(Signal):
         # the descriptor that listed the directory is closed by now
         links = ((name, descriptor_target("self", name)) for name in own_descriptors())
         return {f"{name} {to}": f"descriptor {name} -> {to}" for name, to in links if to != GONE}
+
+
+class InotifyInstances(Signal):
+    """Descriptors of inotify. The kernel gives a user only 128 of them, and ``inotify_init`` then fails silently."""
+
+    name = "inotify"
+    title = "inotify instances"
+    exact = True
+
+    def __init__(self) -> None:
+        limit = machine_text("sys/fs/inotify/max_user_instances")
+        if not limit:
+            raise UnavailableError("this system has no inotify")
+        self.ceiling = max(16.0, int(limit) / 4)
+
+    def read(self) -> float:
+        return len(inotify_watches())
+
+
+class InotifyWatches(InotifyInstances):
+    """What inotify descriptors watch. Each watch is memory of the kernel, and needs no descriptor of its own."""
+
+    name = "inotify_watches"
+    title = "inotify watches"
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.ceiling = 4096.0
+
+    def read(self) -> float:
+        return sum(inotify_watches().values())
 
 
 class Threads(Signal):
