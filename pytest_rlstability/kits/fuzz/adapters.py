@@ -1,0 +1,159 @@
+"""Envs of other kinds behind Gymnasium's interface of one env: PettingZoo's two, and vector envs.
+
+The source of ``play(env, action)`` is copied into the written test, so it must stand alone.
+"""
+
+from __future__ import annotations
+
+import inspect
+import textwrap
+from typing import Any
+
+import numpy as np
+
+
+def adapt(env: Any) -> Any:
+    """*env* itself where it has Gymnasium's interface, otherwise an adapter."""
+    fitting = (kind for kind in (ParallelAdapter, TurnAdapter, Sb3VectorAdapter, VectorAdapter) if kind.fits(env))
+    return next((kind(env) for kind in fitting), env)
+
+
+class Adapter:
+    """What the adapters share: the env in *env*, spaces that hold one action for every agent."""
+
+    def __init__(self, env: Any) -> None:
+        self.env = env
+        self.render_mode = getattr(env, "render_mode", None)
+
+    @staticmethod
+    def fits(env: Any) -> bool:
+        raise NotImplementedError
+
+    @classmethod
+    def play_source(cls) -> str:
+        """The function ``play``, as the test file needs it."""
+        source = textwrap.dedent(inspect.getsource(cls.play))
+        return source.removeprefix("@staticmethod\n").replace(": Any", "").replace(" -> Any", "")
+
+    @staticmethod
+    def play(env: Any, action: Any) -> Any:
+        raise NotImplementedError
+
+    def render(self) -> Any:
+        return self.env.render()
+
+    def close(self) -> None:
+        self.env.close()
+
+    def _agents_space(self, spaces: str) -> Any:
+        from gymnasium.spaces import Dict
+
+        return Dict({agent: getattr(self.env, spaces)(agent) for agent in self.env.possible_agents})
+
+
+class ParallelAdapter(Adapter):
+    """PettingZoo's parallel API. An action names one for every possible agent; those that live get theirs."""
+
+    def __init__(self, env: Any) -> None:
+        super().__init__(env)
+        self.action_space = self._agents_space("action_space")
+        self.observation_space = None  # which agents are in an observation changes from step to step
+
+    @staticmethod
+    def fits(env: Any) -> bool:
+        return hasattr(env, "possible_agents") and not hasattr(env, "agent_iter") and hasattr(env, "step")
+
+    @staticmethod
+    def play(env: Any, action: Any) -> Any:
+        return env.step({agent: action[agent] for agent in env.agents})
+
+    def reset(self, *, seed: Any = None, options: Any = None) -> Any:
+        observations, infos = self.env.reset(seed=seed, options=options)
+        return dict(observations), infos
+
+    def step(self, action: Any) -> Any:
+        observations, rewards, _, _, infos = self.play(self.env, action)
+        return dict(observations), np.array([*rewards.values()], dtype=float), not self.env.agents, False, infos
+
+
+class TurnAdapter(Adapter):
+    """PettingZoo's API of turns (AEC). The agent whose turn it is gets its action, a legal one where a mask says so."""
+
+    def __init__(self, env: Any) -> None:
+        super().__init__(env)
+        self.action_space = self._agents_space("action_space")
+        self.observation_space = None
+
+    @staticmethod
+    def fits(env: Any) -> bool:
+        return hasattr(env, "agent_iter") and hasattr(env, "last")
+
+    @staticmethod
+    def play(env: Any, action: Any) -> Any:
+        observation, _, terminated, truncated, info = env.last()
+        chosen = None if terminated or truncated else action[env.agent_selection]
+        mask = info.get("action_mask", observation.get("action_mask") if isinstance(observation, dict) else None)
+        if chosen is not None and mask is not None and not mask[chosen]:
+            legal = mask.nonzero()[0]
+            chosen = legal[chosen % len(legal)]
+        env.step(chosen)
+        return env.last() if env.agents else (None, 0.0, True, False, {})
+
+    def reset(self, *, seed: Any = None, options: Any = None) -> Any:
+        self.env.reset(seed=seed, options=options)
+        return self.env.last()[0], {}
+
+    def step(self, action: Any) -> Any:
+        observation, reward, _, _, info = self.play(self.env, action)
+        return observation, reward, not self.env.agents, False, info
+
+
+class VectorAdapter(Adapter):
+    """Gymnasium's vector envs. Their sub-envs reset themselves, so an episode has no end."""
+
+    def __init__(self, env: Any) -> None:
+        super().__init__(env)
+        self.action_space = env.action_space
+        self.observation_space = env.observation_space
+
+    @staticmethod
+    def fits(env: Any) -> bool:
+        return hasattr(env, "single_action_space") and hasattr(env, "num_envs")
+
+    @staticmethod
+    def play(env: Any, action: Any) -> Any:
+        return env.step(action)
+
+    def reset(self, *, seed: Any = None, options: Any = None) -> Any:
+        return self.env.reset(seed=seed, options=options)
+
+    def step(self, action: Any) -> Any:
+        observations, rewards, _, _, infos = self.play(self.env, action)
+        return observations, rewards, False, False, infos
+
+
+class Sb3VectorAdapter(Adapter):
+    """Stable-Baselines3's vector envs: an action is a row for each env, seeds are given before a reset."""
+
+    def __init__(self, env: Any) -> None:
+        from gymnasium.vector.utils import batch_space
+
+        super().__init__(env)
+        self.action_space = batch_space(env.action_space, env.num_envs)
+        self.observation_space = None
+
+    @staticmethod
+    def fits(env: Any) -> bool:
+        return hasattr(env, "step_async") and hasattr(env, "env_is_wrapped")
+
+    @staticmethod
+    def play(env: Any, action: Any) -> Any:
+        return env.step(action)
+
+    def reset(self, *, seed: Any = None, options: Any = None) -> Any:
+        self.env.seed(seed)
+        return self.env.reset(), {}
+
+    def step(self, action: Any) -> Any:
+        observations, rewards, _, infos = self.play(self.env, action)
+        return observations, rewards, False, False, {"infos": infos}

@@ -1,0 +1,157 @@
+"""Searches: one attempt after another in forked processes, until one breaks the env or the time is over."""
+
+from __future__ import annotations
+
+import pickle
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from pytest_rlstability.kits.fuzz.calls import Call, Finding, Kind, Op
+from pytest_rlstability.kits.fuzz.laboratory import Case, Laboratory, Played, death
+from pytest_rlstability.kits.fuzz.laps import Laps
+from pytest_rlstability.kits.fuzz.material import Material
+from pytest_rlstability.kits.fuzz.mirror import Mirror, compare, seeded_calls
+from pytest_rlstability.kits.fuzz.shrink import Play, Shrinker
+from pytest_rlstability.kits.fuzz.walk import Walk, Walked
+from pytest_rlstability.model.units import counted
+
+_FIRST_SLICE, _LONGEST_SLICE = 0.2, 3.0
+"""Seconds of the first attempt and of the longest: a short one has few calls to shrink."""
+_LEFTOVER_TURNS, _DIFFERENCE_TURNS, _GROWTH_TURNS = {3, 10, 25}, {4, 12, 30}, {5, 20, 60}
+_GROWTH_SECONDS = 4.5
+_REPLAYS = 5
+"""How often the calls of a finding are played again before it counts as one that does not come back."""
+
+
+@dataclass
+class Tally:
+    """What the search has done so far."""
+
+    attempts: int = 0
+    steps: int = 0
+    walking: float = 0.0
+    unconfirmed: list[str] = field(default_factory=list)
+
+    def line(self) -> str:
+        speed = f", {self.steps / self.walking:,.0f} steps/s" if self.walking else ""
+        return f"{counted(self.attempts, 'attempt')}, {counted(self.steps, 'step')}{speed}"
+
+
+class Search:
+    """``for case in Search(laboratory, say).cases()`` gives what is found, shrunk, until the time is over. *say* gets a
+    line about the progress now and then. With a *target*, ``module:name``, fresh interpreters can make the env too."""
+
+    def __init__(self, laboratory: Laboratory, say: Callable[[str], None], target: str = "") -> None:
+        self._laboratory = laboratory
+        self._say = say
+        self._target = target
+        self._seeds = np.random.default_rng(laboratory.settings.seed)
+        self._known: set[tuple[Kind, str]] = set()
+        self._slice = _FIRST_SLICE
+        self.tally = Tally()
+
+    def cases(self) -> Iterator[Case]:
+        deadline = time.monotonic() + self._laboratory.settings.seconds
+        while time.monotonic() < deadline:
+            case = self._kind_of_attempt()(deadline)
+            self.tally.attempts += 1
+            self._say(self.tally.line())
+            if case is not None and case.finding.signature not in self._known:
+                self._known.add(case.finding.signature)
+                yield case
+
+    def _kind_of_attempt(self) -> Callable[[float], Case | None]:
+        """Mostly walks; what takes longer comes after some of them, and then ever less often."""
+        turn = self.tally.attempts
+        if turn in _LEFTOVER_TURNS:
+            return self._look_for_leftovers
+        if turn in _DIFFERENCE_TURNS:
+            return self._look_for_differences
+        return self._look_for_growth if turn in _GROWTH_TURNS else self._walk_and_shrink
+
+    def _walk_and_shrink(self, deadline: float) -> Case | None:
+        case = self._attempt(deadline)
+        return case if case is None or case.finding.signature in self._known else self._shrunk(case)
+
+    def _shrunk(self, case: Case, play: Play | None = None) -> Case:
+        self._say(f"{case.finding.kind}: {case.finding.text}; shrinking {counted(len(case.calls), 'call')}")
+        deadline = time.monotonic() + self._laboratory.settings.shrink_seconds
+        return Shrinker(self._laboratory, case, deadline, play).shrink()
+
+    def _look_for_leftovers(self, deadline: float) -> Case | None:
+        return Laps(self._laboratory, self._draw_seed()).leftovers()
+
+    def _look_for_growth(self, deadline: float) -> Case | None:
+        seconds = min(_GROWTH_SECONDS, max(1.0, deadline - time.monotonic()))
+        return Laps(self._laboratory, self._draw_seed()).growth(seconds)
+
+    def _look_for_differences(self, deadline: float) -> Case | None:
+        """Play the same calls in two fresh interpreters, with other hashes in each."""
+        if not self._target:
+            return None
+        seed = self._draw_seed()
+        material = Material(seed, self._laboratory.probe.action_space, invalid=False)
+        calls = seeded_calls(material.actions, material.rng)
+        try:
+            with closing(Mirror(self._target, 1)) as one:
+                with closing(Mirror(self._target, 2 + self.tally.attempts)) as other:
+                    return self._compared(calls, seed, one, other)
+        except (OSError, EOFError, pickle.PickleError) as error:
+            self.tally.unconfirmed.append(f"no comparison of processes: {type(error).__name__}")
+            self._target = ""
+            return None
+
+    def _compared(self, calls: list[Call], seed: int, one: Mirror, other: Mirror) -> Case | None:
+        def play(calls: Sequence[Call], _: float | None = None) -> Played:
+            return compare(calls, one.play(calls), other.play(calls))
+
+        played = play(calls)
+        if played.finding is None:
+            return None
+        case = Case(played.finding, played, seed, journal=tuple(calls), hash_seeds=(one.seed, other.seed))
+        return self._shrunk(case, play)
+
+    def _draw_seed(self) -> int:
+        return int(self._seeds.integers(2**31))
+
+    def _attempt(self, deadline: float) -> Case | None:
+        """One random walk. What it finds is played again with exact checks."""
+        laboratory, settings = self._laboratory, self._laboratory.settings
+        seed = self._draw_seed()
+        material = Material(seed, laboratory.probe.action_space, invalid=settings.invalid)
+        ignored = {kind for kind, _ in self._known} - {Kind.CRASH, Kind.STALL}
+        seconds = min(self._slice, max(0.05, deadline - time.monotonic()))
+        self._slice = min(1.3 * self._slice, _LONGEST_SLICE)
+
+        def walk() -> Walked:
+            cells = laboratory.forks.cells
+            return Walk(laboratory.make_env, material, cells, invalid=settings.invalid, ignored=ignored).run(seconds)
+
+        ended = laboratory.forks.run(walk, settings.stall_after)
+        calls = [material.call(code) for code in ended.codes]
+        if ended.died:
+            self.tally.steps += sum(call.op is Op.STEP for call in calls)
+            finding = death(ended, calls[-1], settings.stall_after)
+            return self._confirmed(finding, calls, seed)
+        walked: Walked = ended.result
+        self.tally.steps += walked.steps
+        self.tally.walking += walked.seconds
+        return None if walked.suspect is None else self._confirmed(None, calls[: walked.suspect + 1], seed)
+
+    def _confirmed(self, seen: Finding | None, calls: list[Call], seed: int) -> Case | None:
+        """Play the calls again, several times if need be. A crash counts even if it does not come back."""
+        if seen is not None and seen.signature in self._known:
+            return None
+        for tries in range(1, _REPLAYS + 1):
+            played = self._laboratory.play(calls)
+            if played.finding is not None and (seen is None or played.finding.kind is seen.kind):
+                return Case(played.finding, played, seed, 1, tries, tuple(calls))
+        if seen is not None and seen.kind is Kind.CRASH:
+            return Case(seen, Played(seen, tuple(calls)), seed, 0, _REPLAYS, tuple(calls))
+        what = seen.text if seen else "an answer that looked wrong"
+        self.tally.unconfirmed.append(f"{what}: not seen again in {_REPLAYS} replays (attempt {seed})")
+        return None

@@ -1,0 +1,89 @@
+"""What the search finds in envs with a planted fault, how short the calls become, and that the written test fails."""
+
+from __future__ import annotations
+
+import os
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+from conftest import RunPytest
+
+pytest.importorskip("gymnasium")
+if not hasattr(os, "fork"):
+    pytest.skip("attempts are forked", allow_module_level=True)
+
+import planted_envs
+
+from pytest_rlstability.kits.fuzz.laboratory import Case, Laboratory, Settings
+from pytest_rlstability.kits.fuzz.search import Search
+from pytest_rlstability.kits.fuzz.writer import Target, source_of_test
+
+FAULTS = [
+    ("CrashOnThirdReset", "CRASH: SIGABRT in reset()", 4),
+    ("CrashOnSecondClose", "CRASH: SIGABRT in close()", 3),
+    ("CrashWithTwo", "CRASH: SIGABRT in step()", 4),
+    ("CrashAtStep1000", "CRASH: SIGABRT in step()", 1002),
+    ("RaisesLater", "EXCEPTION: step() raised KeyError: 'no such body'", 10),
+    ("NanLater", "NAN: the observation of step() has a NaN", 22),
+    ("LeavesItsSpace", "SPACE: observation[1] is 11.0, outside -10.0 to 10.0", 12),
+    ("ReusesItsBuffer", "ALIAS: step() overwrote the observation", 3),
+    ("HangsOnAction", "STALL: step() did not return within", 3),
+    ("LeaksOnReset", "LEAK: memory grows by", 3),
+    ("LeavesDescriptors", "LEFTOVER: close() leaves something behind each time: descriptor", 2),
+    ("FollowsSetOrder", "DIFFERS: the same seed and actions gave another observation in another process, at call 2", 2),
+    ("UsesGlobalNumbers", "DIFFERS: the same seed and actions gave another observation", 3),
+]
+WORDS_OF_TESTS = {"NAN": "has a NaN", "SPACE": "is not in Box", "ALIAS": "not equal", "EXCEPTION": "KeyError"}
+"""What the written test's failure says where it has no verdict."""
+
+
+def first_case(name: str, *, seconds: float = 60.0, invalid: bool = False) -> Case | None:
+    settings = Settings(seconds, 1, invalid, stall_after=1.0, shrink_seconds=20.0)
+    with closing(Laboratory(getattr(planted_envs, name), settings)) as laboratory:
+        return next(Search(laboratory, lambda line: None, f"planted_envs:{name}").cases(), None)
+
+
+def written(case: Case, name: str) -> str:
+    return source_of_test(case, Target("planted_envs", name, "rlstability fuzz"), 1.0)
+
+
+SLOW = ("CrashAtStep1000", "HangsOnAction", "LeaksOnReset", "FollowsSetOrder")
+TABLE = [pytest.param(*row, id=row[0], marks=[pytest.mark.slow] * (row[0] in SLOW)) for row in FAULTS]
+
+
+@pytest.mark.parametrize(("env", "text", "calls"), TABLE)
+def test_planted_fault_is_found_and_shrunk(env: str, text: str, calls: int) -> None:
+    case = first_case(env)
+    assert case is not None
+    assert f"{case.finding.kind}: {case.finding.text}".startswith(text)
+    assert len(case.calls) == calls
+    assert "planted_envs.py" in case.finding.stack or case.finding.kind not in ("CRASH", "STALL", "EXCEPTION")
+
+
+@pytest.mark.slow
+def test_written_tests_fail_as_the_findings_did(run_pytest: RunPytest) -> None:
+    run_pytest.write("planted_envs.py", Path(planted_envs.__file__).read_text())
+    for env, _, _ in FAULTS:
+        case = first_case(env)
+        assert case is not None
+        if env == "CrashAtStep1000":
+            assert "for _ in range(1000):\n        env.step(0)" in written(case, env)
+        run_pytest.write(f"test_{env}.py", written(case, env).replace("def test_", f"def test_{env}_"))
+    outcome = run_pytest.run("--rl-native=off")
+    for env, text, _ in FAULTS:
+        kind = text.partition(":")[0]
+        message = next(message for name, message in outcome.messages.items() if f"_{env}_" in name)
+        assert WORDS_OF_TESTS.get(kind, kind) in message
+
+
+@pytest.mark.parametrize("env", ["Innocent", "InnocentClassic"])
+def test_nothing_is_found_in_an_innocent_env(env: str) -> None:
+    assert first_case(env, seconds=2.0) is None
+
+
+def test_only_invalid_calls_reach_what_the_rules_forbid() -> None:
+    assert first_case("CrashOnInvalidAction", seconds=1.0) is None
+    case = first_case("CrashOnInvalidAction", invalid=True)
+    assert case is not None
+    assert case.finding.text.startswith("SIGABRT in step()")
