@@ -1,5 +1,8 @@
 """Find out what crashes RL code on this machine: try each step in a fresh process, and list known-bad combinations.
 
+  rlstability doctor
+  rlstability doctor --run my_game.env:make_env
+
 Exit code 0: every step works or is not installed, 1: one crashed, hung or raised, 2: wrong arguments.
 """
 
@@ -19,7 +22,7 @@ _TARGET = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*:[^\W\d]\w*(\.[^\W\d]\w*)*")
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
-        "--run", dest="stages", nargs="+", action="extend", default=[], type=_target, metavar="MODULE:CALLABLE",
+        "--run", dest="stages", nargs="+", action="extend", default=[], type=target, metavar="MODULE:CALLABLE",
         help="run these stages of yours instead, each alone in a fresh process; a callable may ask for rl_stage, or "
         "yield the names of its stages",
     )  # fmt: skip
@@ -28,12 +31,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="run only these groups of steps, such as imports or tensors",
     )  # fmt: skip
     parser.add_argument(
-        "--step-limit", type=_limit, default=120.0, metavar="120s", help="time one step may take (default: 120s)"
+        "--step-limit", type=duration, default=120.0, metavar="120s", help="time one step may take (default: 120s)"
     )
     parser.add_argument("--json", action="store_true", help="one JSON object instead of text")
 
 
-def _target(value: str) -> str:
+def target(value: str) -> str:
     if value.partition(":")[0].endswith(".py"):
         raise argparse.ArgumentTypeError(f"{value!r}: write the module's name, without .py")
     if _TARGET.fullmatch(value) is None:
@@ -41,7 +44,7 @@ def _target(value: str) -> str:
     return value
 
 
-def _limit(value: str) -> float:
+def duration(value: str) -> float:
     try:
         seconds = parse_duration(value)
     except ValueError as error:

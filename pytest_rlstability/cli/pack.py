@@ -1,5 +1,10 @@
 """Bundle a saved model with observations and its predictions, to be verified on another machine.
 
+  rlstability pack model.zip bundle.zip
+
+A model that holds code, such as a schedule that is a lambda or a closure, is refused; --i-trust-this-file packs it,
+and what it holds is named.
+
 Exit code 0: packed, 1: the model does not work on this machine, 2: the file cannot or should not be read.
 """
 
@@ -11,6 +16,7 @@ from pathlib import Path
 
 from pytest_rlstability.cli.audit import add_trust, refuse
 from pytest_rlstability.kits.models.archive import RefusedError, as_text
+from pytest_rlstability.kits.models.audit import audit
 from pytest_rlstability.kits.models.judge import Trust
 
 
@@ -57,5 +63,12 @@ def run(arguments: argparse.Namespace) -> int:
         return 2
     algorithm = description["algorithm"].rpartition(":")[2] or description["kind"]
     done = f"packed {arguments.model.name} ({algorithm}) into {arguments.out}"
-    print(as_text(done, f"check it on another machine: rlstability verify {arguments.out.name}"), end="")
+    lines = [done, f"check it on another machine: rlstability verify {arguments.out.name}"]
+    if code := audit(arguments.model, trust=trust_of(arguments)).code:
+        held = ", ".join(f"{entry} ({what})" for entry, what in code.items())
+        lines.append(
+            f"{arguments.model.name} holds code, which other Python versions may not run: {held}; "
+            f"rlstability audit {arguments.model.name} --python VERSION says which"
+        )
+    print(as_text(*lines), end="")
     return 0

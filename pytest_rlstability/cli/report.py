@@ -1,5 +1,9 @@
 """Make a page with charts, or a JUnit file, from the event log of one run, or the logs of several.
 
+  rlstability report run.jsonl -o run.html
+  rlstability report linux.jsonl mac.jsonl -o both.html
+  rlstability report run.jsonl --junit run.xml
+
 Exit code 0: written, 2: a log cannot be read, a file cannot be written, or the charts' library is missing.
 """
 

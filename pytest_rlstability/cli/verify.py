@@ -1,5 +1,7 @@
 """Check on this machine a model that was packed on another.
 
+  rlstability verify bundle.zip
+
 Exit code 0: it loads, predicts and learns as it did there, 1: it does not, 2: the bundle cannot or should not be read.
 """
 

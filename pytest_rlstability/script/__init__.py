@@ -1,0 +1,1 @@
+"""Runs a command, mostly a training script, under the same watch as a test, outside pytest."""
