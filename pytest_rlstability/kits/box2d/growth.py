@@ -55,8 +55,9 @@ class Counts:
 
     @property
     def _settled(self) -> slice:
-        """The laps after the first, which sets things up."""
-        return slice(bisect_right(self.laps, 0), None)
+        """The laps after the first, which sets things up; everything, where no lap has ended."""
+        first = bisect_right(self.laps, 0)
+        return slice(first if first < len(self.laps) else 0, None)
 
     @property
     def per_lap(self) -> float:
@@ -66,9 +67,10 @@ class Counts:
     @property
     def per_minute(self) -> float | None:
         """Mean growth per minute, or ``None`` when too little time has passed."""
-        if self.seconds[-1] - self.seconds[0] < FEWEST_SECONDS:
+        seconds = self.seconds[self._settled]
+        if seconds[-1] - seconds[0] < FEWEST_SECONDS:
             return None
-        return 60 * mean_rate(self.seconds, self.values)
+        return 60 * mean_rate(seconds, self.values[self._settled])
 
     def keep_growing(self) -> bool:
         """Whether the count rises more than chance explains (Mann-Kendall's test), and as fast in the second half as in

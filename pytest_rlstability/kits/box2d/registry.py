@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import weakref
 from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
@@ -23,6 +22,7 @@ _BINDINGS = (os.path.join("Box2D", "Box2D.py"),)
 LIBRARY_LEAKS = {"circle shape": 32, "edge shape": 64, "polygon shape": 304}
 """Bytes that Box2D 2.3.10 itself never frees: a shape that was put into a fixture definition has no owner any more.
 Chains are not listed, because their loss depends on their length."""
+_WORLD_END = "_rlstability_end"
 USER_DATA_LEAK = "userData of a fixture or joint that went with its body"
 
 
@@ -54,13 +54,26 @@ class Record:
     created: Site
 
 
+class _WorldEnd:
+    """Tells *registry* when the world that has it as an attribute is freed. The registry has no table of worlds: the
+    leak check would name it as the holder of the worlds that a test keeps."""
+
+    def __init__(self, registry: Registry, number: int) -> None:
+        self.registry, self._number = registry, number
+
+    def __del__(self) -> None:
+        self.registry.world_gone(self._number)
+
+
 class Registry:
     """Records creations and destructions in every world of the process from ``__enter__`` to ``__exit__``."""
 
     def __init__(self) -> None:
         self._records: dict[Place, Record] = {}
         self._wrappers = LiveWrappers()
-        self._worlds: dict[int, weakref.finalize[..., Any]] = {}
+        self._world_count = 0
+        self._active = True
+        self._known: dict[Any, Any] = {}
         self._patch = pytest.MonkeyPatch()
         self.library_leaks: Counter[str] = Counter()
         """How often Box2D itself lost memory, by the name of the leak."""
@@ -82,8 +95,7 @@ class Registry:
         return self
 
     def __exit__(self, *exception: object) -> None:
-        for finalizer in self._worlds.values():
-            finalizer.detach()
+        self._active = False
         self._patch.undo()
 
     def _wrap(self, owner: Any, name: str, around: Callable[..., Any]) -> None:
@@ -119,26 +131,29 @@ class Registry:
         self._follow(world)
 
     def _follow(self, world: Any) -> None:
-        number = int(world.this)
-        if number not in self._worlds:
-            self._worlds[number] = weakref.finalize(world, self._world_gone, number)
-            self._worlds[number].atexit = False
+        end = world.__dict__.get(_WORLD_END)
+        if end is None or end.registry is not self:
+            world.__dict__[_WORLD_END] = _WorldEnd(self, int(world.this))
+            self._world_count += 1
 
-    def _world_gone(self, number: int) -> None:
-        self._worlds.pop(number, None)
+    def world_gone(self, number: int) -> None:
+        """For the end of a world, not for tests."""
+        if not self._active:
+            return
+        self._world_count -= 1
         places = [place for place, record in self._records.items() if record.world == number]
         self._mark_destroyed(places, "with its world")
 
     def world_count(self) -> int:
         """Worlds of this process that still exist."""
-        return len(self._worlds)
+        return self._world_count
 
     # What is in them
 
     def _create(self, kind: str, describe: Callable[[Any], str], original: Any, owner: Any, definition: Any) -> Any:
         world = _unlocked_world(owner, f"Create{kind}")
         thing = original(owner, definition)
-        self._records[place_of(thing)] = Record(describe(thing), int(world.this), users_site())
+        self._records[place_of(thing)] = Record(describe(thing), int(world.this), self._one_of(users_site()))
         return thing
 
     def _destroy(self, kind: str, original: Any, owner: Any, thing: Any) -> None:
@@ -156,11 +171,15 @@ class Registry:
         self._mark_destroyed(others, "together with its body")
 
     def _mark_destroyed(self, places: Iterable[Place], because: str) -> None:
-        site = users_site()
+        site = self._one_of(users_site())
         for place in places:
             record = self._records.pop(place, None)
             what, created = (record.what, record.created) if record is not None else (place[0], None)
-            self._wrappers.mark_destroyed(place, Destruction(what, created, site, because))
+            self._wrappers.mark_destroyed(place, self._one_of(Destruction(what, created, site, because)))
+
+    def _one_of(self, thing: Any) -> Any:
+        """The first of all things that equal *thing*: what many objects have in common is kept once."""
+        return self._known.setdefault(thing, thing)
 
     def survivors(self, world: Any) -> Counter[tuple[str, Site]]:
         """What was made in *world* and never destroyed, by what it is and the lines that made it."""

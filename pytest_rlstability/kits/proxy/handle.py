@@ -6,8 +6,12 @@ import json
 import os
 import socket
 import subprocess
+import sys
 import threading
+import warnings
 from dataclasses import asdict
+
+import pytest
 
 from pytest_rlstability.kits.proxy import HOST
 from pytest_rlstability.kits.proxy.faults import FAULTS, Direction, Rule
@@ -15,6 +19,10 @@ from pytest_rlstability.osinfo.helper_process import HelperProcess, module_comma
 
 _PATIENCE_SECONDS = 10.0
 _COUNTS = ("connections", "bytes_upstream", "bytes_downstream", "unreachable")
+
+
+class ChaosWarning(pytest.PytestWarning):
+    """A fault that was added and never happened: the test has not shown what it was written to show."""
 
 
 class ProxyStats(dict[str, int]):
@@ -47,15 +55,23 @@ class ChaosProxy:
 
     def __init__(self, host: str, port: int, seed: object = 0) -> None:
         found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
-        upstream = [(int(family), address[:2]) for family, _, _, _, address in found]
+        upstream = [(int(family), address) for family, _, _, _, address in found]
         self._lock = threading.Lock()
         self._counts: dict[str, int] = {}
+        self._added: dict[str, None] = {}
         job = json.dumps({"upstream": upstream, "seed": str(seed), "parent": os.getpid()})
         command = module_command("pytest_rlstability.kits.proxy.process", job, isolated=True)
-        self._process = HelperProcess(command, stdout=subprocess.PIPE)
         self.host = HOST
-        self._line, self.port = self._join_process()
+        self._line, theirs = socket.socketpair()
+        self._line.settimeout(_PATIENCE_SECONDS)
+        with theirs:
+            if sys.platform == "win32":
+                self._process = HelperProcess(command, stdin=subprocess.PIPE)
+                self._process.communicate(theirs.share(self._process.pid))
+            else:
+                self._process = HelperProcess(command, stdin=theirs)
         self._answers = self._line.makefile("rb")
+        self.port = self._read_port()
 
     @property
     def pid(self) -> int:
@@ -88,13 +104,15 @@ class ChaosProxy:
         to the client). The arguments in *how* are the fault's own: ``proxy.add("delay", seconds=0.2, jitter=0.1)``.
         """
         self._request("add", asdict(Rule(fault, every, rate, after_bytes, direction, how)))
+        self._added[fault] = None
 
     def clear(self) -> None:
         """Remove every fault; bytes that a fault holds back pass on."""
         self._request("clear")
 
     def close(self) -> None:
-        """End the proxy and its connections. Raises if the proxy had died: its test proved nothing then."""
+        """End the proxy and its connections. Raises if the proxy had died: its test proved nothing then. Warns of each
+        fault that was added and never struck."""
         if self.closed:
             return
         died = self._process.poll()
@@ -105,6 +123,13 @@ class ChaosProxy:
         self._end_process()
         if died is not None:
             raise self._death()
+        stats = self.stats
+        for fault in self._added:
+            if not stats[fault]:
+                seen = (
+                    f"{stats.connections} connections, {stats.bytes_upstream} bytes up, {stats.bytes_downstream} down"
+                )
+                warnings.warn(f"chaos_proxy: {fault} was added and never struck ({seen})", ChaosWarning, stacklevel=2)
 
     def __enter__(self) -> ChaosProxy:
         return self
@@ -112,17 +137,11 @@ class ChaosProxy:
     def __exit__(self, *exception: object) -> None:
         self.close()
 
-    def _join_process(self) -> tuple[socket.socket, int]:
-        output = self._process.stdout
-        assert output is not None
-        with output:
-            ports = output.readline()
-        if not ports:
-            raise self._death()
-        message = json.loads(ports)
-        line = socket.create_connection((HOST, message["control_port"]), timeout=_PATIENCE_SECONDS)
-        line.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        return line, message["port"]
+    def _read_port(self) -> int:
+        try:
+            return int(self._answers.readline())
+        except (OSError, ValueError):  # it took too long, or the line ended
+            raise self._death() from None
 
     def _request(self, name: str, how: dict[str, object] | None = None) -> None:
         request = json.dumps([name, how]).encode() + b"\n"

@@ -3,8 +3,9 @@
 While nothing happens the relay sleeps without a timeout, so that it uses no CPU and does not look like progress to the
 stall watchdog.
 
-The control line is a socket that carries one JSON value per line each way. The process ends when it is closed or when
-the parent dies, because a worker that the test forked may hold it open.
+The control line is one end of a socket pair: nobody else can connect to it. It carries one JSON value per line each
+way, our port first. The process ends when it is closed or when the parent dies, because a worker that the test forked
+may hold it open.
 """
 
 from __future__ import annotations
@@ -24,14 +25,12 @@ from pytest_rlstability.kits.proxy import HOST
 from pytest_rlstability.kits.proxy.connection import Connection, close_with_reset
 from pytest_rlstability.kits.proxy.faults import Draw, Rule
 
-_JOINING_SECONDS = 10.0
-
 
 class Relay:
     """Accepts connections, applies the rules, counts. Its connections are among *tasks*. *upstream* are the addresses
     of the server, each with its family."""
 
-    def __init__(self, tasks: asyncio.TaskGroup, upstream: Sequence[tuple[int, tuple[str, int]]], seed: object) -> None:
+    def __init__(self, tasks: asyncio.TaskGroup, upstream: Sequence[tuple[int, tuple[Any, ...]]], seed: object) -> None:
         self.tasks = tasks
         self.upstream = upstream
         self.counts: Counter[str] = Counter()
@@ -76,7 +75,7 @@ class Relay:
     def report_unreachable(self, error: OSError) -> None:
         self.counts["unreachable"] += 1
         if self.counts["unreachable"] == 1:
-            host, port = self.upstream[-1][1]
+            host, port, *_ = self.upstream[-1][1]
             reason = f"[Errno {error.errno}] {os.strerror(error.errno or 0)}"
             print(f"chaos_proxy: cannot reach the server at {host}:{port}: {reason}", file=sys.stderr, flush=True)
 
@@ -121,7 +120,8 @@ def _bound_socket(port: int) -> socket.socket:
 async def _serve(job: dict[str, Any]) -> None:
     async with asyncio.TaskGroup() as tasks:
         relay = Relay(tasks, [(family, tuple(address)) for family, address in job["upstream"]], job["seed"])
-        reader, writer = await asyncio.open_connection(sock=_control_line(relay.port))
+        reader, writer = await asyncio.open_connection(sock=_control_line())
+        writer.write(b"%d\n" % relay.port)
         _stop_with_parent(reader, job["parent"])
         try:
             while request := await reader.readline():
@@ -133,13 +133,11 @@ async def _serve(job: dict[str, Any]) -> None:
         relay.close()
 
 
-def _control_line(port: int) -> socket.socket:
-    """Tell the test our ports, and wait for it to connect."""
-    with socket.create_server((HOST, 0)) as listener:
-        listener.settimeout(_JOINING_SECONDS)
-        print(json.dumps({"port": port, "control_port": listener.getsockname()[1]}), flush=True)
-        line, _ = listener.accept()
-    return line
+def _control_line() -> socket.socket:
+    """Our end of the control line: the standard input; on Windows, the socket that was described there."""
+    if sys.platform == "win32":
+        return socket.fromshare(sys.stdin.buffer.read())
+    return socket.socket(fileno=os.dup(0))
 
 
 def _do(relay: Relay, name: str, rule: dict[str, Any] | None) -> None:

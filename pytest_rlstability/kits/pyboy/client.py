@@ -9,7 +9,7 @@ import time
 import traceback
 from collections import deque
 from collections.abc import Callable, Iterator
-from typing import IO, Any
+from typing import IO, Any, NoReturn
 
 from pytest_rlstability.kits.pyboy.channel import Step
 from pytest_rlstability.kits.pyboy.errors import EmulatorCrashed, EmulatorDiedError, EmulatorStalled, LastSeen
@@ -22,7 +22,15 @@ _START_LIMIT = 120.0
 _LOOK_EVERY = 0.5
 _DEATH_LIMIT = 10.0
 _REMEMBERED_INPUTS = 12
+_LAST_LOOK = 0.5
 _INPUTS = ("button", "button_press", "button_release", "send_input")
+
+
+UNPICKLABLE = (
+    "a forked emulator cannot be pickled or copied: it is a connection to a process that belongs to this one. "
+    "Start one in the process that needs it (ForkedPyBoy in a function that makes the env), or copy its state: "
+    "save_state() here, load_state() there"
+)
 
 
 class ForkedPyBoy:
@@ -38,8 +46,8 @@ class ForkedPyBoy:
     ) -> None:
         self.lock = threading.RLock()
         self.death: EmulatorDiedError | None = None
-        self.notices: list[str] = []
-        """Tracebacks of exceptions in hooks, which PyBoy swallows."""
+        self.notices: dict[str, str] = {}
+        """The first traceback of each kind of exception in hooks, which PyBoy swallows; by the frames it shows."""
         self.uncopied = ""
         """A report of kept observations that all show the newest frame; empty when there are none."""
         self.stopped = False
@@ -47,6 +55,8 @@ class ForkedPyBoy:
         self._stall_after = parse_duration(stall_after)
         self._inputs: deque[str] = deque(maxlen=_REMEMBERED_INPUTS)
         self._doing: tuple[str, tuple[Any, ...]] = ("start", ())
+        self._hooks_running = 0
+        self._waited_at, self._waited = 0, 0.0  # a frame, and for how many seconds the test has waited for the next
         self._last_shape: tuple[Any, ...] = ()
         self._last_duration = 0.0
         self._hooks: dict[int, tuple[Callable[[Any], object], Any]] = {}
@@ -74,6 +84,8 @@ class ForkedPyBoy:
             if self.stopped:
                 raise RuntimeError("Emulator is stopped")
             self._doing = (operation, details)
+            if not self._hooks_running:
+                self._waited = 0.0
             shape = (operation, *details) if operation == "tick" else ()
             expected = self._last_duration if shape == self._last_shape else 0.0
             start = time.perf_counter()
@@ -109,9 +121,11 @@ class ForkedPyBoy:
                 case "value", value:
                     return value
                 case "hook", number:
+                    if self._waited >= limit:  # its hooks alone keep the emulator from its next frame
+                        raise self._stalled(limit)
                     self._run_hook(number)
                 case "notice", text:
-                    self.notices.append(text)
+                    self._notice(text)
                 case "error", error, text:
                     error.add_note(f"In the emulator's process:\n{text}")
                     raise error
@@ -119,27 +133,36 @@ class ForkedPyBoy:
                     raise RuntimeError(f"unknown message {message!r}")
 
     def _wait(self, limit: float, expected: float) -> None:
-        """Wait for an answer as long as frames pass, and at most *limit* seconds without one."""
+        """Wait for an answer as long as frames pass, and at most *limit* seconds without one. Calls of hooks in between
+        do not start the time again, and what they do here does not count."""
         block, channel = self._process.block, self._process.channel
-        frame, since = block.frame, time.monotonic()
-        while not channel.ready(min(_LOOK_EVERY, limit), expected=min(expected, _LOOK_EVERY)):
-            if block.frame != frame:
-                frame, since = block.frame, time.monotonic()
-            elif time.monotonic() - since >= limit:
+        is_ready = False
+        while not is_ready:
+            start = time.monotonic()
+            is_ready = channel.ready(min(_LOOK_EVERY, limit), expected=min(expected, _LOOK_EVERY))
+            self._waited = self._waited + time.monotonic() - start if block.frame == self._waited_at else 0.0
+            self._waited_at = block.frame
+            if not is_ready and self._waited >= limit:
                 raise self._stalled(limit)
 
     def _run_hook(self, number: int) -> None:
         callback, context = self._hooks[number]
         doing = self._doing
+        self._hooks_running += 1
         try:
             callback(context)
         except EmulatorDiedError:
             raise
         except Exception:
-            self.notices.append(traceback.format_exc())
+            self._notice(traceback.format_exc())
         finally:
+            self._hooks_running -= 1
             self._doing = doing
         self._process.channel.send(("hook done",))
+
+    def _notice(self, text: str) -> None:
+        frames = "\n".join(line for line in text.splitlines() if line.startswith(" "))
+        self.notices.setdefault(frames, text)
 
     # Death
 
@@ -169,10 +192,25 @@ class ForkedPyBoy:
         """Kill what still runs; return how the emulator died, if it died by itself. For the fixture."""
         if os.getpid() != self._owner:
             return None
-        if self.death is None and not self.stopped and self._process.poll() is not None:
+        if not self.finished and not self._still_answers():
             self._crashed()
         self._release()
         return self.death
+
+    def _still_answers(self) -> bool:
+        """Whether the process is alive. One that was killed a moment ago does not answer any more; one that is busy
+        cannot, and counts as alive."""
+        if not self.lock.acquire(blocking=False):
+            return True
+        try:
+            self._process.channel.send(("do", ()))
+            if self._process.channel.ready(_LAST_LOOK):
+                self._process.channel.recv()
+        except (EOFError, OSError):
+            return False
+        finally:
+            self.lock.release()
+        return self._process.poll() is None
 
     @property
     def finished(self) -> bool:
@@ -242,6 +280,9 @@ class ForkedPyBoy:
     def __dir__(self) -> list[str]:
         return sorted({*super().__dir__(), *self._names})
 
+    def __reduce_ex__(self, protocol: Any) -> NoReturn:
+        raise TypeError(UNPICKLABLE)
+
     def __enter__(self) -> ForkedPyBoy:
         return self
 
@@ -276,6 +317,9 @@ class RemoteObject(StandIn):
 
     def _ask(self, function: Callable[..., Any], *arguments: Any, **keywords: Any) -> Any:
         return walk(self._boy, (*self._steps, (function, arguments, keywords)))
+
+    def __reduce_ex__(self, protocol: Any) -> NoReturn:
+        raise TypeError(UNPICKLABLE)
 
     def __iter__(self) -> Iterator[Any]:
         return (self[index] for index in range(len(self)))

@@ -6,10 +6,11 @@ import _thread
 import functools
 import operator
 import os
+import re
 import sys
 import threading
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -224,7 +225,7 @@ class GuardFactory:
             unseen.pop(_MISUSE, None)
         elif isinstance(failure, OSError):
             unseen = {kind: text for kind, text in unseen.items() if str(failure) not in text}
-        return "\n\n".join(f"{_PREFIX}{text}" for text in unseen.values())
+        return "\n\n".join(f"{_PREFIX}{text}" for text in _once(unseen.values()))
 
     def __enter__(self) -> GuardFactory:
         self._stack.enter_context(_unnoticed_errors(self._findings))
@@ -238,6 +239,15 @@ class GuardFactory:
             boy.end()
             self.forget(boy)
         self._stack.close()
+
+
+def _once(findings: Iterable[str]) -> Iterator[str]:
+    """Findings that differ only in the name of a thread or file are one."""
+    alike: dict[str, list[str]] = {}
+    for text in findings:
+        alike.setdefault(re.sub(r"^thread .* died|^  .*, at ", "", text, flags=re.MULTILINE), []).append(text)
+    for first, *others in alike.values():
+        yield first.rstrip() + (f"\n  (and {len(others)} more like it)" if others else "")
 
 
 def _described(use: Access) -> str:

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import os
+import queue
 import select
-import signal
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from multiprocessing.process import BaseProcess
 from typing import Any, NoReturn
@@ -16,21 +15,14 @@ import psutil
 
 from pytest_rlstability.compat.cpython import OwnReadAndWrite
 from pytest_rlstability.kits.vec_env import worker_stacks
-from pytest_rlstability.model.units import format_duration
+from pytest_rlstability.kits.vec_env.judge import WorkerFacts, judge_dead, judge_stuck
 from pytest_rlstability.model.verdict import Location, StallClass, Verdict, VerdictFailure, Word
-from pytest_rlstability.osinfo.fatal_signals import signal_name
 from pytest_rlstability.osinfo.process_control import exit_descriptor, kill_tree
 
 _EXIT_SECONDS = 5.0
 _CLOSE_SECONDS = 5.0
 _LOOK_SECONDS = 0.2
 _BOUNDED = ("join", "terminate", "kill")
-_COMMANDS = {"_call": "call", "_setattr": "set_attr"}
-"""Methods of Gymnasium's vector env, by the command that they send."""
-_HINTS: dict[int, str] = {
-    signal.SIGKILL: "SIGKILL comes from outside the worker: the kernel was short of memory, or something killed it.",
-    signal.SIGTERM: "SIGTERM comes from outside the worker.",
-}
 
 
 class VecEnvGuard:
@@ -40,7 +32,7 @@ class VecEnvGuard:
     def __init__(self, venv: Any, limit: float) -> None:
         self._venv = _unwrap(venv)
         attribute = _pipes_attribute(self._venv)
-        self._limit = limit
+        self.limit = limit
         self._processes: list[BaseProcess] = list(self._venv.processes)
         self._death_descriptors: list[int] = []
         self._ended_on_purpose: set[int] = set()
@@ -54,6 +46,9 @@ class VecEnvGuard:
             for index, (pipe, process) in enumerate(pipes)
         ]
         setattr(self._venv, attribute, list(self._connections))
+        self._errors = getattr(self._venv, "error_queue", None)
+        if self._errors is not None:
+            self._venv.error_queue = BoundedErrors(self._errors, self)
         for index, process in enumerate(self._processes):
             self._bound_process(index, process)
 
@@ -71,6 +66,24 @@ class VecEnvGuard:
                 # SB3 raises an EOFError too, without a text.
                 self._fail(EOFError(self._exception_text(index, traceback)))
         self._fail(VerdictFailure(self._judge_dead(index, code)))
+
+    def failed_workers(self) -> list[int]:
+        """Workers that said that they failed, and end."""
+        return [connection.index for connection in self._connections if connection.has_failed]
+
+    def have_ended(self, indices: list[int]) -> bool:
+        return all(self._processes[index].exitcode is not None for index in indices)
+
+    def lost_exception(self, reason: str) -> NoReturn:
+        """A worker has raised, and its exception did not arrive because it does not pickle."""
+        failed = [self._facts(index, "") for index in self.failed_workers()]
+        names, call = ", ".join(worker.name for worker in failed), failed[0].call if failed else "its work"
+        self._fail(
+            RuntimeError(
+                f"vector env {names} raised in {call} an exception that does not pickle, so that Gymnasium could not "
+                f"send it ({reason}). Catch it in the env and raise one with a plain text."
+            )
+        )
 
     def stuck(self, index: int) -> NoReturn:
         """Worker *index* is alive and has neither read nor written for the whole limit."""
@@ -99,7 +112,7 @@ class VecEnvGuard:
         if self.released:
             return
         for connection in self._connections:
-            connection.limit = min(self._limit, _CLOSE_SECONDS)
+            connection.limit = min(self.limit, _CLOSE_SECONDS)
         try:
             if not self._venv.closed and self._failure is None:
                 self.close()
@@ -199,9 +212,11 @@ class VecEnvGuard:
         for process in self._processes:
             for name in _BOUNDED:
                 delattr(process, name)
+        if self._errors is not None:
+            self._venv.error_queue = self._errors
         self._venv.closed = True
         del self._venv.close  # the class has its own, which returns at once
-        self._venv = self._close = None
+        self._venv = self._close = self._errors = None
         self._processes, self._connections = [], []
         self.released = True
 
@@ -221,7 +236,7 @@ class BoundedConnection(OwnReadAndWrite, Connection):
         os.set_blocking(self.fileno(), False)
         self.index = index
         self.command = ""
-        self.awaits_answer = False
+        self.awaits_answer = self.has_failed = False
         self.limit = limit
         self._guard = guard
         self._readable = self._poller(select.POLLIN, signs_of_death)
@@ -236,6 +251,7 @@ class BoundedConnection(OwnReadAndWrite, Connection):
         self._wait(self._readable)
         answer = super().recv()
         self.awaits_answer = False
+        self.has_failed = isinstance(answer, tuple) and answer[1:] == (False,)  # as a worker of Gymnasium says it
         return answer
 
     def is_silent(self) -> bool:
@@ -280,6 +296,26 @@ class BoundedConnection(OwnReadAndWrite, Connection):
         return poller
 
 
+class BoundedErrors:
+    """Takes the place of the queue from which Gymnasium reads the exceptions of its workers. One that does not pickle
+    never arrives in it."""
+
+    def __init__(self, errors: Any, guard: VecEnvGuard) -> None:
+        self._errors, self._guard = errors, guard
+
+    def get(self) -> Any:
+        deadline = time.monotonic() + self._guard.limit
+        while True:
+            is_last = self._guard.have_ended(self._guard.failed_workers()) or time.monotonic() >= deadline
+            try:
+                return self._errors.get(timeout=_LOOK_SECONDS)
+            except queue.Empty:
+                if is_last:
+                    self._guard.lost_exception("what went wrong is on stderr")
+            except Exception as error:
+                self._guard.lost_exception(f"{type(error).__name__}: {error}")
+
+
 def _unwrap(venv: Any) -> Any:
     """The vector env with the worker processes, below any wrappers; a TypeError for one that has none."""
     inner = venv
@@ -315,72 +351,3 @@ def _activity(process: BaseProcess, cpu_before: float) -> str:
     except psutil.Error:
         return StallClass.BLOCKED
     return StallClass.SPINNING if _cpu_seconds(process) - cpu_before > _LOOK_SECONDS / 4 else StallClass.BLOCKED
-
-
-@dataclass(frozen=True)
-class WorkerFacts:
-    """What is known about one worker."""
-
-    index: int
-    count: int
-    pid: int
-    command: str
-    stack: str
-    location: Location | None = None
-    """The line of the user's code that the worker was in."""
-
-    @property
-    def name(self) -> str:
-        return f"worker {self.index} (pid {self.pid})"
-
-    @property
-    def call(self) -> str:
-        return f"{_COMMANDS.get(self.command, self.command)}()" if self.command else "its work"
-
-    @property
-    def identity(self) -> dict[str, str | int | float]:
-        return {"worker": self.index, "worker_pid": self.pid}
-
-
-def judge_dead(worker: WorkerFacts, exit_code: int | None) -> Verdict:
-    """The verdict on a worker that ended with *exit_code*: negative for a signal, None when something else reaped it.
-
-    >>> judge_dead(WorkerFacts(1, 4, 77, "step", ""), -11).title
-    'CRASH: vector env worker 1 (pid 77) died of SIGSEGV in step()'
-    """
-    facts = worker.identity
-    if exit_code is None:
-        how, hint = "ended", "Its exit status is unknown: something else waited for it."
-    elif exit_code < 0:
-        how, hint = f"died of {signal_name(-exit_code)}", _HINTS.get(-exit_code, "")
-        facts["signal"] = signal_name(-exit_code)
-    else:
-        how, hint = f"exited with status {exit_code}", "Something in it called os._exit() or sys.exit()."
-        facts["exit_code"] = exit_code
-    note = f"{worker.count} workers, counted from 0.{f' {hint}' if hint else ''}"
-    return Verdict(
-        Word.CRASH,
-        f"vector env {worker.name} {how} in {worker.call}",
-        sections=(("", note), (f"Python stack of {worker.name}", worker.stack)),
-        facts=facts,
-        location=worker.location,
-    )
-
-
-def judge_stuck(workers: list[WorkerFacts], doing: list[str], limit: float) -> Verdict:
-    """The verdict on silent workers, of which the first was waited for. Each of *doing* is ``spinning``, ``blocked`` or
-    ``stopped``.
-
-    >>> judge_stuck([WorkerFacts(0, 2, 77, "step", "")], ["stopped"], 30).title
-    'STALL: vector env worker 0 (pid 77) did not answer step() within 30 s: it is stopped'
-    """
-    first, also = workers[0], [worker.name for worker in workers[1:]]
-    note = f"{first.count} workers, counted from 0." + (f" Silent as well: {', '.join(also)}." if also else "")
-    found = zip(workers, doing, strict=True)
-    return Verdict(
-        Word.STALL,
-        f"vector env {first.name} did not answer {first.call} within {format_duration(limit)}: it is {doing[0]}",
-        sections=(("", note), *((f"Python stack of {worker.name}, {how}", worker.stack) for worker, how in found)),
-        facts={**first.identity, "class": doing[0] if doing[0] == StallClass.SPINNING else StallClass.BLOCKED},
-        location=first.location,
-    )

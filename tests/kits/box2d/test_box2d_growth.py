@@ -75,6 +75,15 @@ def test_growth_per_minute_needs_time() -> None:
     assert laps(0, 1, 2, seconds=30.0).per_minute == 2
 
 
+def test_growth_per_minute_does_not_count_what_the_first_reset_sets_up() -> None:
+    assert laps(0, 12, 12, 12, seconds=3.0).per_minute == 0
+    assert not laps(0, 12, 12, 12, seconds=3.0).beyond(Limits(per_minute=5))
+
+
+def test_growth_per_minute_without_laps_counts_all_of_it() -> None:
+    assert Counts([0, 0], [0, 30], [0, 6]).per_minute == 12
+
+
 def test_limits() -> None:
     counts = laps(1, 4, 7, 10, seconds=20.0)
     assert "beyond the critical limit of 9" in counts.beyond(Limits(critical=9))

@@ -16,6 +16,7 @@ Box2D = pytest.importorskip("Box2D")
 from pytest_rlstability.kits.box2d.registry import USER_DATA_LEAK, ShapeLeak, WorldLockedError  # noqa: E402
 from pytest_rlstability.kits.box2d.watch import Box2DWarning, WorldFactory  # noqa: E402
 from pytest_rlstability.kits.box2d.wrappers import DestroyedObjectError  # noqa: E402
+from pytest_rlstability.leaks.growers import census, growers, grown_since  # noqa: E402
 from pytest_rlstability.model.verdict import VerdictFailure  # noqa: E402
 
 
@@ -502,3 +503,69 @@ def test_counts_by_type_and_class_are_in_the_samples(run_pytest: Any) -> None:
             assert (values["box2d static"], values["box2d terrain"]) == (1, 1)
             assert values["box2d dynamic"] == values["box2d food"] == sample["lap"]
             assert values["box2d bodies"] == sample["lap"] + 1
+
+
+class Anchor:
+    """User data of a joint that refers to the joint, as a game's own object for it does."""
+
+    joint: Any = None
+
+
+def blocks_per_lap(world: Any) -> float:
+    """What a lap leaves behind that destroys a joint with its body. Box2D itself loses the joint's userData."""
+
+    def lap() -> None:
+        left, right = world.CreateDynamicBody(), world.CreateDynamicBody(position=(1, 0))
+        anchor = Anchor()
+        anchor.joint = world.CreateDistanceJoint(bodyA=left, bodyB=right, anchorA=(0, 0), anchorB=(1, 0))
+        anchor.joint.userData = anchor
+        for body in (left, right):
+            world.DestroyBody(body)
+
+    for _ in range(20):
+        lap()
+    gc.collect()
+    before = sys.getallocatedblocks()
+    for _ in range(200):
+        lap()
+    gc.collect()
+    return (sys.getallocatedblocks() - before) / 200
+
+
+def test_user_data_lost_with_a_joint_holds_nothing_of_ours() -> None:
+    plain = blocks_per_lap(Box2D.b2World())
+    with WorldFactory() as factory:
+        assert blocks_per_lap(factory()) < plain + 2
+
+
+@pytest.mark.parametrize("watched", [False, True])
+def test_only_the_test_holds_the_worlds_that_it_keeps(box2d_world: WorldFactory, watched: bool) -> None:
+    kept: list[Any] = [box2d_world()]
+
+    def keep(count: int) -> None:
+        for _ in range(count):
+            kept.append(Box2D.b2World() if watched else box2d_world())
+            if watched:
+                box2d_world.watch(kept[-1])
+
+    before = census()
+    keep(50)
+    grown = grown_since(before)
+    keep(50)
+    assert [grower.container is kept for grower in growers(grown, 50) if grower.grown >= 50] == [True]
+    assert box2d_world.census().worlds == 101
+
+
+@pytest.mark.slow
+def test_kept_worlds_are_held_by_the_test(pytester: pytest.Pytester) -> None:
+    pytester.makepyfile("""
+        import pytest
+
+        @pytest.mark.rl_no_leak(laps=60)
+        def test_kept(rl_laps, box2d_world):
+            kept = []
+            for _ in rl_laps:
+                kept.append(box2d_world())
+    """)
+    result = pytester.runpytest_subprocess("--rl-stability", "--rl-leak-budget=6s")
+    result.stdout.fnmatch_lines(["*held by local variable 'kept' of test_kept*"])

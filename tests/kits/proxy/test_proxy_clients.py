@@ -246,6 +246,22 @@ def test_a_client_that_half_closes_still_gets_its_answer(chaos_proxy: StartProxy
             assert _read_all(client) == b"answer"
 
 
+@pytest.mark.skipif(not socket.has_dualstack_ipv6(), reason="this machine has no IPv6")
+def test_the_address_of_an_ipv6_server(chaos_proxy: StartProxy) -> None:
+    with socket.create_server(("::1", 0), family=socket.AF_INET6) as listener:
+        proxy = chaos_proxy(*listener.getsockname(), seed=3)
+        with socket.create_connection((proxy.host, proxy.port), timeout=10) as client:
+            server, _ = listener.accept()
+            with server:
+                server.sendall(b"hello")
+            assert _read_all(client) == b"hello"
+
+
+def test_an_address_with_too_many_parts_is_refused(chaos_proxy: StartProxy) -> None:
+    with pytest.raises(TypeError, match=r"takes a host and a port, or \*server\.server_address"):
+        chaos_proxy("127.0.0.1", 80, 1, 2, 3)
+
+
 def test_a_server_that_is_down(chaos_proxy: StartProxy, capfd: pytest.CaptureFixture[str]) -> None:
     with socket.create_server(("127.0.0.1", 0)) as listener:
         _, port = listener.getsockname()

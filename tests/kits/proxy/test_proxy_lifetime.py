@@ -45,6 +45,12 @@ def test_nothing_is_left_after_close(listener: socket.socket) -> None:
     assert proxy.stats.connections == 5
 
 
+def test_nobody_else_can_connect_to_the_control_line(listener: socket.socket) -> None:
+    with ChaosProxy(*listener.getsockname()) as proxy:
+        listening = {one.laddr.port for one in psutil.Process(proxy.pid).net_connections() if one.status == "LISTEN"}
+        assert listening == {proxy.port}
+
+
 def test_the_fixture_ends_its_proxies(pytester: pytest.Pytester) -> None:
     pytester.makepyfile(
         """
@@ -217,3 +223,31 @@ def _has_ended(process: psutil.Process) -> bool:
         return bool(process.status() == psutil.STATUS_ZOMBIE)
     except psutil.NoSuchProcess:
         return True
+
+
+def test_a_fault_that_never_strikes_is_a_warning(run_pytest: Any) -> None:
+    outcome = run_pytest(
+        """
+        import socket
+
+        def serve_one(chaos_proxy, **when):
+            with socket.create_server(("127.0.0.1", 0)) as listener:
+                proxy = chaos_proxy(*listener.getsockname())
+                proxy.add("cut", **when)
+                with socket.create_connection((proxy.host, proxy.port)) as client:
+                    server, _ = listener.accept()
+                    with server:
+                        server.sendall(b"hello")
+                        client.recv(5)
+
+        def test_missed(chaos_proxy):
+            serve_one(chaos_proxy, after_bytes=1000)
+
+        def test_struck(chaos_proxy):
+            serve_one(chaos_proxy)
+        """
+    )
+    assert outcome.tests == {"test_missed": "passed", "test_struck": "passed"}
+    missed = "ChaosWarning: chaos_proxy: cut was added and never struck (1 connections, 0 bytes up, 5 down)"
+    assert outcome.text.count("never struck") == 1
+    assert missed in outcome.text, outcome.text

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import copy
 import io
 import os
+import pickle
 import signal
 import subprocess
 import sys
@@ -178,6 +180,38 @@ def test_hooks_run_here_and_may_use_the_emulator(forked_pyboy: Start) -> None:
     )
     boy.tick(BOOTED)
     assert seen == [("hello", 0x100, 0xC3)]
+
+
+def test_a_hook_that_fires_in_every_loop_is_a_stall_and_one_finding() -> None:
+    rom, calls = build_rom(), []
+    halt = rom.index(b"\x76\x00\xaf")  # a hook on a halt fires again and again, and the frame never ends
+
+    def fail(context: object) -> None:
+        calls.append(boy.memory[0xFF44])
+        raise ValueError(f"call {len(calls)}")
+
+    boy = ForkedPyBoy(rom, stall_after="500ms")
+    boy.hook_register(0, halt, fail, None)
+    with pytest.raises(EmulatorStalled, match=r"no frame passed for 0\.5 s"):
+        boy.tick(BOOTED)
+    boy.close()
+    assert len(calls) > 5
+    assert ["call 1" in text for text in boy.notices.values()] == [True]
+
+
+def test_the_time_that_a_hook_takes_here_is_not_a_stall(forked_pyboy: Start) -> None:
+    boy = forked_pyboy(stall_after="1s")
+    boy.hook_register(0, 0x100, lambda context: time.sleep(1.2), None)
+    boy.tick(BOOTED)
+    assert boy.frame == BOOTED
+
+
+@pytest.mark.parametrize("copying", [pickle.dumps, copy.copy, copy.deepcopy])
+def test_copying_an_emulator_says_why_not(forked_pyboy: Start, copying: Callable[[object], object]) -> None:
+    boy = forked_pyboy()
+    for part in (boy, boy.screen, boy.memory):
+        with pytest.raises(TypeError, match=r"cannot be pickled or copied: .* save_state\(\) here"):
+            copying(part)
 
 
 def test_cartridge_ram_never_touches_the_users_files(forked_pyboy: Start, tmp_path: Path) -> None:
@@ -448,6 +482,11 @@ DEATHS = """
         kill(boy)
         os.waitid(os.P_PID, boy.pid, os.WEXITED | os.WNOWAIT)
 
+    def test_killed_just_before_the_end(forked_pyboy):
+        boy = forked_pyboy()
+        boy.tick()
+        os.kill(boy.pid, signal.SIGKILL)
+
     def test_stalled_and_swallowed(forked_pyboy):
         boy = forked_pyboy(stall_after="200ms")
         os.kill(boy.pid, signal.SIGSTOP)
@@ -538,6 +577,7 @@ GUILTY = {
     "test_swallowed": "CRASH: PyBoy's process died of SIGSEGV in tick(1, True, True) at frame 4",
     "test_swallowed_before_another_was_started": "CRASH: PyBoy's process died of SIGSEGV in tick(1, True, True)",
     "test_never_used_again": "CRASH: PyBoy's process died of SIGSEGV",
+    "test_killed_just_before_the_end": "CRASH: PyBoy's process died of SIGKILL",
     "test_stalled_and_swallowed": "STALL: PyBoy did not return from tick",
     "test_hook_raises": "an exception was swallowed in a PyBoy hook",
     "test_hook_raises_before_another_was_started": "an exception was swallowed in a PyBoy hook",

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
+import threading
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 pytest.importorskip("pyboy")
+
+from pytest_rlstability.kits.pyboy.guard import GuardFactory
 
 RUNS = 3
 
@@ -435,3 +440,19 @@ def test_in_isolated_tests_too(run_pytest: Any) -> None:
     outcome = run_pytest(CULPRITS, "-k", "[0] and (without_lock or view_kept)")
     assert sorted(outcome.tests) == ["test_capture_without_lock[0]", "test_view_kept_after_stop[0]"]
     assert "passed" not in outcome.tests.values()
+
+
+def test_one_finding_of_five_files_or_threads_is_one(tmp_path: Path) -> None:
+    with GuardFactory() as guard:
+        boy = guard()
+        for number in range(5):
+            with contextlib.suppress(OSError):
+                boy.screen.image.save(tmp_path / f"frame-{number}.jpg")
+        for _ in range(5):
+            thread = threading.Thread(target=lambda: 1 // 0)
+            thread.start()
+            thread.join()
+    report = guard.report()
+    assert report.count("pyboy_guard: ") == report.count("(and 4 more like it)") == 2
+    assert "frame-0.jpg" in report
+    assert "ZeroDivisionError" in report

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import sys
 import threading
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 
 import pytest
 
@@ -106,3 +107,80 @@ def test_the_guard_restores_everything() -> None:
     with GuardFactory():
         assert before != (threading.Lock, threading.RLock)
     assert before == (threading.Lock, threading.RLock)
+
+
+def held_while_another_thread(holds: Callable[[threading.Event, threading.Event], None]) -> frozenset[object]:
+    """What this thread holds while another one is in *holds*."""
+    taken, enough = threading.Event(), threading.Event()
+    thread = threading.Thread(target=holds, args=(taken, enough))
+    thread.start()
+    taken.wait()
+    try:
+        return held_locks(sys._getframe()) | held_locks(sys._getframe(1))
+    finally:
+        enough.set()
+        thread.join()
+
+
+def stay(taken: threading.Event, enough: threading.Event) -> None:
+    taken.set()
+    enough.wait()
+
+
+def hold_old_lock(taken: threading.Event, enough: threading.Event) -> None:
+    with OLD_LOCK: stay(taken, enough)  # fmt: skip # noqa: E701
+
+
+def hold_old_owner(taken: threading.Event, enough: threading.Event) -> None:
+    owner = OLD_OWNER
+    with owner.lock:
+        stay(taken, enough)
+
+
+def test_an_old_lock_that_another_thread_took_with_a_with_is_not_held() -> None:
+    assert OLD_LOCK not in held_while_another_thread(hold_old_lock)
+    assert OLD_OWNER.lock not in held_while_another_thread(hold_old_owner)
+
+
+def test_an_old_lock_counts_as_held_while_others_only_wait_for_it() -> None:
+    waits = threading.Event()
+
+    def wait_for_it() -> None:
+        waits.set()
+        with OLD_LOCK:
+            pass
+
+    OLD_LOCK.acquire()
+    thread = threading.Thread(target=wait_for_it)
+    thread.start()
+    waits.wait()
+    while not is_blocked(thread):
+        time.sleep(0.001)
+    assert OLD_LOCK in held_locks(sys._getframe())
+    OLD_LOCK.release()
+    thread.join()
+
+
+def is_blocked(thread: threading.Thread) -> bool:
+    """Whether its innermost frame is the function that waits, at the ``with``."""
+    frame = sys._current_frames()[thread.ident or 0]
+    return frame.f_code.co_name == "wait_for_it" and frame.f_lineno == frame.f_code.co_firstlineno + 2
+
+
+def test_an_old_lock_whose_holder_may_let_it_go_counts_as_held() -> None:
+    def let_go(taken: threading.Event, enough: threading.Event) -> None:
+        with OLD_LOCK:
+            OLD_LOCK.release()
+            taken.set()
+            enough.wait()
+            OLD_LOCK.acquire()
+
+    taken, enough = threading.Event(), threading.Event()
+    thread = threading.Thread(target=let_go, args=(taken, enough))
+    thread.start()
+    taken.wait()
+    with OLD_LOCK:
+        mine = OLD_LOCK in held_locks(sys._getframe())
+    enough.set()
+    thread.join()
+    assert mine

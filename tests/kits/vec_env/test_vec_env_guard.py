@@ -245,6 +245,20 @@ def test_an_exception_in_a_gymnasium_worker_stays_itself(vec_env_guard: GuardVec
         venv.step([troubles.FINE, troubles.RAISE])
 
 
+@pytest.mark.parametrize(
+    ("trouble", "why"),
+    [(troubles.UNPICKLABLE, "what went wrong is on stderr"), (troubles.ONE_WAY, r"TypeError: .*missing 1 required")],
+    ids=["not pickled", "not unpickled"],
+)
+def test_an_exception_that_does_not_pickle_ends_the_step(vec_env_guard: GuardVecEnv, trouble: int, why: str) -> None:
+    venv = vec_env_guard(gym("fork"), after="60s")
+    venv.reset()
+    text = rf"worker 1 \(pid \d+\) raised in step\(\) an exception that does not pickle.*{why}"
+    with pytest.raises(RuntimeError, match=text):
+        venv.step([troubles.FINE, trouble])
+    venv.close()
+
+
 def test_an_exception_in_an_sb3_worker_stays_an_eof_error_that_says_which(
     vec_env_guard: GuardVecEnv, capfd: pytest.CaptureFixture[str]
 ) -> None:

@@ -8,6 +8,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable
 from typing import Any
@@ -33,6 +34,27 @@ def complain() -> None:
     raise ValueError("bad action")
 
 
+class UnpicklableError(Exception):
+    def __init__(self) -> None:
+        super().__init__("holds a lock")
+        self.lock = threading.Lock()
+
+
+class OneWayError(Exception):
+    """Pickles, and cannot be made again from what was pickled."""
+
+    def __init__(self, first: int, second: int) -> None:
+        super().__init__(f"{first} and {second}")
+
+
+def raise_unpicklable() -> None:
+    raise UnpicklableError
+
+
+def raise_one_way() -> None:
+    raise OneWayError(1, 2)
+
+
 def start_offspring_and_sleep() -> None:
     subprocess.Popen([sys.executable, "-c", f"import time; time.sleep(600)  # of {os.getppid()}"])
     time.sleep(600)
@@ -49,8 +71,10 @@ ACTIONS: list[Callable[[], Any]] = [
     lambda: os.kill(os.getpid(), signal.SIGKILL),
     lambda: time.sleep(0.7),
     start_offspring_and_sleep,
+    raise_unpicklable,
+    raise_one_way,
 ]
-FINE, SEGFAULT, SPIN, SLEEP, STOP, EXIT, RAISE, KILLED, SLOW, OFFSPRING = range(len(ACTIONS))
+FINE, SEGFAULT, SPIN, SLEEP, STOP, EXIT, RAISE, KILLED, SLOW, OFFSPRING, UNPICKLABLE, ONE_WAY = range(len(ACTIONS))
 
 
 class TroubledEnv(gymnasium.Env):  # type: ignore[misc]
