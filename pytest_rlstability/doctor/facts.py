@@ -103,6 +103,7 @@ def _python() -> Facts:
         "version": platform.python_version(),
         "implementation": platform.python_implementation(),
         "executable": sys.executable,
+        "real_executable": os.path.realpath(sys.executable),
         "compiler": platform.python_compiler(),
         "bits": struct.calcsize("P") * 8,
         "debug": hasattr(sys, "gettotalrefcount"),

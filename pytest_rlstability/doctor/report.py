@@ -59,7 +59,9 @@ def _python(facts: Facts) -> str:
     python = facts["python"]
     kinds = [word for word in ("debug", "free_threaded") if python[word]]
     build = ", ".join([f"{python['bits']} bit", *kinds, python["compiler"]])
-    return f"{python['implementation']} {python['version']} ({build}), {python['executable']}"
+    # A link may have the name of another version.
+    link = f" -> {python['real_executable']}" if python["real_executable"] != python["executable"] else ""
+    return f"{python['implementation']} {python['version']} ({build}), {python['executable']}{link}"
 
 
 def _processor(facts: Facts) -> str:

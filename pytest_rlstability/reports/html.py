@@ -18,8 +18,8 @@ from pytest_rlstability.reports.log_reader import read_log
 class HtmlReport(EventLog):
     """Keeps the events of a run in a temporary file, and makes its page when it is over."""
 
-    def __init__(self, path: Path) -> None:
-        super().__init__(path, "--rl-html", "no report was written")
+    def __init__(self, path: Path, option: str = "--rl-html") -> None:
+        super().__init__(path, option, "no report was written")
 
     def _open(self) -> IO[bytes]:
         # Unnamed: nothing is left behind, however this process ends.
@@ -35,10 +35,15 @@ class HtmlReport(EventLog):
         return [] if self.trouble else [f"report written to {self._path}"]
 
 
+def require_charts(flag: str) -> None:
+    """Raise a usage error with the line to type if plotly is missing."""
+    if not page_file.has_charts():
+        raise pytest.UsageError(f"{flag} needs plotly for its charts: {page_file.INSTALL_LINE}")
+
+
 def open_report(config: pytest.Config) -> HtmlReport | None:
     path = path_option(config, "rl_html")
     if path is None:
         return None
-    if not page_file.has_charts():
-        raise pytest.UsageError(f"--rl-html needs plotly for its charts: {page_file.INSTALL_LINE}")
+    require_charts("--rl-html")
     return HtmlReport(path)

@@ -11,7 +11,7 @@ import pytest
 from pytest_rlstability.config.options import path_option
 from pytest_rlstability.model.events import Event, Sample, to_line
 from pytest_rlstability.model.thinning import SampleBudget
-from pytest_rlstability.reports.files import FileReport
+from pytest_rlstability.reports.files import FileReport, private_opener
 
 
 class EventLog(FileReport):
@@ -26,7 +26,7 @@ class EventLog(FileReport):
 
     def _open(self) -> IO[bytes]:
         self._path.parent.mkdir(parents=True, exist_ok=True)
-        return open(self._path, "wb")
+        return open(self._path, "wb", opener=private_opener)
 
     def handle(self, event: Event) -> None:
         if self.trouble or (isinstance(event, Sample) and not self._budget.admits(event)):

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from socketserver import ThreadingMixIn
+from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
 from wsgiref.simple_server import WSGIRequestHandler, WSGIServer
 
 import pytest
@@ -14,7 +16,11 @@ from pytest_rlstability.model.events import Event, Started
 from pytest_rlstability.reports.exposition import FindFamily, kit_families, registry_of, require_library
 from pytest_rlstability.reports.run_state import RunState
 
+if TYPE_CHECKING:
+    from _typeshed.wsgi import StartResponse, WSGIApplication, WSGIEnvironment
+
 HOST = "127.0.0.1"
+_NAMES = ("localhost", HOST, "::1")
 
 
 class _Server(ThreadingMixIn, WSGIServer):
@@ -28,18 +34,40 @@ class _Handler(WSGIRequestHandler):
         """Print nothing: requests do not belong in the output of a test run."""
 
 
+def _name(host: str) -> str | None:
+    """The name in a Host header; None when it has none."""
+    try:
+        return urlsplit(f"//{host}").hostname
+    except ValueError:
+        return None
+
+
+def _loopback_only(app: WSGIApplication) -> WSGIApplication:
+    """*app* for requests to a name of this machine: a web page whose own name leads here reads nothing."""
+
+    def answer(environ: WSGIEnvironment, start: StartResponse) -> Iterable[bytes]:
+        if _name(environ.get("HTTP_HOST", "")) in _NAMES:
+            return app(environ, start)
+        start("403 Forbidden", [("Content-Type", "text/plain")])
+        return [b"rl-stability: only loopback names of this machine are answered\n"]
+
+    return answer
+
+
 class MetricsPort:
     """Serves ``/metrics``. The port is taken when the run begins, so that trouble is shown then. It answers from the
     first test on: the zygote is forked before that, and must not be forked beside a thread."""
 
-    def __init__(self, port: int, find_family: FindFamily = lambda name: None) -> None:
+    def __init__(
+        self, port: int, find_family: FindFamily = lambda name: None, *, option: str = "--rl-metrics-port"
+    ) -> None:
         from prometheus_client import make_wsgi_app
 
         self.trouble = ""
-        self._asked = port
+        self._asked = f"{option}={port}"
         self._state = RunState()
         self._server = _Server((HOST, port), _Handler, bind_and_activate=False)
-        self._server.set_app(make_wsgi_app(registry_of(self._state, find_family)))
+        self._server.set_app(_loopback_only(make_wsgi_app(registry_of(self._state, find_family))))
         self._thread = threading.Thread(target=self._server.serve_forever, name="rl-metrics-port", daemon=True)
         try:
             self._server.server_bind()
@@ -67,7 +95,7 @@ class MetricsPort:
 
     def _give_up(self, error: Exception) -> None:
         reason = getattr(error, "strerror", None) or error
-        self.trouble = f"--rl-metrics-port={self._asked}: {reason}; there are no live metrics in this run"
+        self.trouble = f"{self._asked}: {reason}; there are no live metrics in this run"
         self._server.server_close()
 
     @pytest.hookimpl(trylast=True)

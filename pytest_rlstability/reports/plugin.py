@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from pytest_rlstability.config.options import OPTION_GROUP
+from pytest_rlstability.config.options import OPTION_GROUP, settings_of
 
 if TYPE_CHECKING:
     from pytest_rlstability.session.event_bus import Report
@@ -42,6 +42,12 @@ def pytest_addoption(parser: pytest.Parser) -> None:
             group.addoption(flag, metavar=metavar, default=None, help=text)
     text = f"how much worse than --rl-baseline is tolerated (default: {TOLERANCE})"
     parser.addini("rl_baseline_tolerance", text, default=TOLERANCE)
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    given = [flag for options in REPORTS.values() for flag in options if config.getoption(flag) is not None]
+    if given and not settings_of(config).enabled:
+        raise pytest.UsageError(f"{given[0]} reports on checked tests: it needs --rl-stability")
 
 
 @pytest.hookimpl(tryfirst=True)

@@ -24,9 +24,14 @@ class TextFile(FileReport):
     """
 
     def __init__(
-        self, path: Path, find_family: FindFamily = lambda name: None, *, refresh_seconds: float = REFRESH_SECONDS
+        self,
+        path: Path,
+        find_family: FindFamily = lambda name: None,
+        *,
+        option: str = "--rl-prometheus",
+        refresh_seconds: float = REFRESH_SECONDS,
     ) -> None:
-        super().__init__(f"--rl-prometheus={path}", "the metrics are not written")
+        super().__init__(f"{option}={path}", "the metrics are not written")
         self._path = path
         self._refresh_seconds = refresh_seconds
         self._state = RunState()

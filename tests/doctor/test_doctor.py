@@ -18,7 +18,9 @@ from typing import Any
 
 import pytest
 
+from pytest_rlstability.doctor.facts import gather_facts
 from pytest_rlstability.doctor.plugins import shipped_steps
+from pytest_rlstability.doctor.report import facts_lines
 from pytest_rlstability.doctor.step_list import MODULES, needed_by
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="signals and /proc")
@@ -228,3 +230,11 @@ def test_ended_half_way_it_takes_its_step_along(doctor: Doctor, number: int, cod
     process.send_signal(number)
     assert process.wait(30) == code
     assert not Path(f"/proc/{pid_file.read_text()}").exists()
+
+
+def test_a_link_with_the_name_of_another_version_is_explained(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    link = tmp_path / "python3.8"
+    link.symlink_to(os.path.realpath(sys.executable))
+    monkeypatch.setattr(sys, "executable", str(link))
+    text = "\n".join(facts_lines({**gather_facts(), "distributions": {}}))
+    assert f"{link} -> {os.path.realpath(link)}" in text

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import http.client
 import math
 import re
 import socket
 import sys
 import time
+import urllib.parse
 import urllib.request
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -255,6 +257,25 @@ def test_the_port_speaks_both_forms() -> None:
         port.close()
     with pytest.raises(OSError):
         fetch(port.address, "text/plain")
+
+
+@pytest.mark.parametrize(
+    ("host", "status"),
+    [("localhost", 200), ("LOCALHOST:{}", 200), ("127.0.0.1:{}", 200), ("[::1]:{}", 200), ("evil.example:{}", 403),
+     ("localhost.evil.example", 403), ("[", 403), ("", 403)],
+)  # fmt: skip
+def test_only_names_of_this_machine_are_answered(host: str, status: int) -> None:
+    port = MetricsPort(0)
+    try:
+        port.handle(event("started", "t"))
+        number = urllib.parse.urlsplit(port.address).port
+        connection = http.client.HTTPConnection("127.0.0.1", number, timeout=20)
+        connection.request("GET", "/metrics", headers={"Host": host.format(number)})
+        answer = connection.getresponse()
+        assert answer.status == status
+        assert (b"rlstability_tests_running" in answer.read()) == (status == 200)
+    finally:
+        port.close()
 
 
 def test_a_port_that_is_taken_is_trouble_and_nothing_else() -> None:

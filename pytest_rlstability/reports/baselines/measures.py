@@ -136,7 +136,7 @@ class _OpenTest:
         # The leak check knows more than a fitted line: what it calls clean or bounded does not grow, and the growth of
         # what it could not decide is unknown.
         entry = self._judged.get(name, Judged(name, LeakState.CLEAN))
-        grows = entry.state == LeakState.LEAK or entry.reason == WITHIN_LIMIT
+        grows = entry.state in (LeakState.LEAK, LeakState.NOT_JUDGED) or entry.reason == WITHIN_LIMIT
         return None if entry.state == LeakState.UNDECIDED else Measure(entry.slope if grows else 0.0, growth.error)
 
 
