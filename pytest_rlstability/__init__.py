@@ -3,6 +3,13 @@
 PYTEST_DONT_REWRITE: a fresh test process imports this package before pytest can rewrite it.
 """
 
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from pytest_rlstability.child.progress import heartbeat as heartbeat
+    from pytest_rlstability.child.progress import probe as probe
+    from pytest_rlstability.child.progress import stage as stage
+
 __version__ = "0.1.0"
 
 
@@ -12,4 +19,8 @@ def __getattr__(name: str) -> object:
         from pytest_rlstability.kits.pyboy import errors
 
         return getattr(errors, name)
+    if name in ("heartbeat", "probe", "stage"):
+        from pytest_rlstability.child import progress
+
+        return getattr(progress, name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -23,6 +23,7 @@ pytest_plugins: list[str] = [
     "pytest_rlstability.child.progress_fixtures",
     "pytest_rlstability.leaks.plugin",
     "pytest_rlstability.reports.plugin",
+    "pytest_rlstability.diagnose.plugin",
     *kits.PLUGINS,
 ]
 
@@ -42,13 +43,17 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     options.add_options(parser)
 
 
-@pytest.hookimpl(tryfirst=True)
-def pytest_load_initial_conftests(early_config: pytest.Config) -> None:
-    known = early_config.known_args_namespace
-    if known.rl_stability or known.rl_soak is not None or early_config.getini("rl_stability"):
-        from pytest_rlstability.session.engine import bind_early
+@pytest.hookimpl(wrapper=True, trylast=True)
+def pytest_load_initial_conftests(early_config: pytest.Config) -> Generator[None, object, object]:
+    settings = options.early_settings(early_config)
+    if not settings.enabled:
+        return (yield)
+    from pytest_rlstability.session.engine import bind_early
+    from pytest_rlstability.session.guarded_imports import guarded_imports
 
-        bind_early(early_config)
+    bind_early(early_config)
+    with guarded_imports(early_config, settings):
+        return (yield)
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -59,6 +64,10 @@ def pytest_configure(config: pytest.Config) -> None:
         from pytest_rlstability.session.event_bus import EventBus
 
         config.pluginmanager.register(EventBus(config), "rlstability-event-bus")
+        if config.pluginmanager.hasplugin("xdist"):
+            from pytest_rlstability.session.worker_imports import WorkerImports
+
+            config.pluginmanager.register(WorkerImports())
 
 
 @pytest.hookimpl(optionalhook=True)
@@ -74,6 +83,27 @@ def pytest_report_header(config: pytest.Config) -> str | None:
     from pytest_rlstability.session.terminal import header
 
     return header(options.settings_of(config))
+
+
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_make_collect_report(collector: pytest.Collector) -> Generator[None, Any, Any]:
+    report = yield
+    if isinstance(collector, pytest.File) and options.settings_of(collector.config).enabled:
+        from pytest_rlstability.session.pools import threads_at_start
+
+        threads_at_start(collector.config).note_import(collector.nodeid)
+    return report
+
+
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_collection(session: pytest.Session) -> Generator[None, object, object]:
+    settings = options.settings_of(session.config)
+    if not settings.enabled:
+        return (yield)
+    from pytest_rlstability.session.guarded_imports import guarded_imports
+
+    with guarded_imports(session.config, settings):
+        return (yield)
 
 
 @pytest.hookimpl(trylast=True)

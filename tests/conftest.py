@@ -16,12 +16,15 @@ import pytest
 
 pytest_plugins = ["pytester"]
 
+_HANGUP = getattr(signal, "SIGHUP", signal.SIGTERM)
+
 
 def pytest_configure() -> None:
-    """A job in the background of a shell ignores Ctrl-C, and so would the runs that tests interrupt."""
-    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
-        with suppress(ValueError):  # not in the main thread: then it stays so
-            signal.signal(signal.SIGINT, signal.default_int_handler)
+    """A job in the background of a shell ignores Ctrl-C, one under nohup SIGHUP, and so would the runs of tests."""
+    for number, handler in ((signal.SIGINT, signal.default_int_handler), (_HANGUP, signal.SIG_DFL)):
+        if signal.getsignal(number) is signal.SIG_IGN:
+            with suppress(ValueError):  # not in the main thread: then it stays so
+                signal.signal(number, handler)
 
 
 @dataclass
@@ -36,6 +39,10 @@ class Outcome:
     properties: dict[str, dict[str, str]] = field(default_factory=dict)
     seconds: dict[str, float] = field(default_factory=dict)
     events: list[dict[str, object]] = field(default_factory=list)
+
+
+NOT_LOADED = "-p no:allure_pytest -p no:dependency"
+"""Plugins that tests of other plugins load."""
 
 
 class RunPytest:
@@ -91,7 +98,8 @@ def _read_junit(outcome: Outcome, path: Path) -> None:
 
 @pytest.fixture
 def run_pytest(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> Iterator[RunPytest]:
-    for name in ("PYTEST_ADDOPTS", "PYTEST_DISABLE_PLUGIN_AUTOLOAD", "CI", "GITHUB_ACTIONS", "GITHUB_STEP_SUMMARY",
+    monkeypatch.setenv("PYTEST_ADDOPTS", NOT_LOADED)
+    for name in ("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "CI", "GITHUB_ACTIONS", "GITHUB_STEP_SUMMARY",
                  "PYTHONUNBUFFERED"):  # fmt: skip
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("COLUMNS", "160")

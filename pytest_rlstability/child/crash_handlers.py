@@ -9,9 +9,13 @@ from __future__ import annotations
 import faulthandler
 import functools
 import os
+import sys
 from collections.abc import Callable
 from contextlib import suppress
-from os import getpid  # bound here: a test may replace them
+from faulthandler import dump_traceback_later as write_later  # bound here: a test may replace them
+from os import close as close_descriptor
+from os import ftruncate as cut_file
+from os import getpid
 from os import open as open_descriptor
 from pathlib import Path
 from typing import Any
@@ -26,6 +30,7 @@ from pytest_rlstability.osinfo.fatal_signals import (
     worker_faults_path,
 )
 from pytest_rlstability.osinfo.process_control import allow_tracing
+from pytest_rlstability.osinfo.timed_stacks import open_to_append
 
 
 class CrashHandlers:
@@ -37,6 +42,7 @@ class CrashHandlers:
     def __init__(self, *, hold: bool) -> None:
         self._descriptor = open_descriptor(os.devnull, os.O_WRONLY)
         self._suspended: FatalHandlers | None = None
+        self._timed: int | None = None
         self._enable, self._disable = faulthandler.enable, faulthandler.disable
         # Its handlers are installed once, on top of what is there: pytest's own use must be undone first.
         faulthandler.disable()
@@ -57,11 +63,32 @@ class CrashHandlers:
             self._suspended.put_back()
         allow_tracing()
 
+    def keep_timed_in(self, path: Path) -> None:
+        """Where ``write_every`` writes. The file is open before a test could be said to have left it open."""
+        self._timed = open_to_append(path)
+
+    def write_every(self, seconds: float) -> None:
+        """Write the stacks again and again, where nobody can ask for them; 0: never."""
+        if seconds and self._timed is not None:
+            cut_file(self._timed, 0)
+            write_later(seconds, repeat=True, file=self._timed)
+
     def stop_holding(self) -> None:
         """Let a crash kill the process again, with its stacks written as before. The interpreter is about to end, and
         faulthandler with it: nobody would notice a process that is held after that."""
         self._release()
         _write_stacks_to(self._descriptor)
+
+    def undo(self) -> bool:
+        """Give faulthandler back; False if somebody has taken it over meanwhile, or turned it off."""
+        ours = faulthandler.enable is not self._enable
+        if ours:
+            self._release()
+        if sys.platform != "win32":
+            for number in filter(None, (STACKS_SIGNAL, POSITION_SIGNAL)):
+                faulthandler.unregister(number)
+        close_descriptor(self._descriptor)
+        return ours
 
     def _release(self) -> None:
         faulthandler.enable, faulthandler.disable = self._enable, self._disable
@@ -86,9 +113,8 @@ class CrashHandlers:
 def _write_stacks_to(descriptor: int) -> None:
     """On a fatal signal, and when asked to."""
     faulthandler.enable(file=descriptor, all_threads=True)
-    if STACKS_SIGNAL is not None:
+    if sys.platform != "win32" and STACKS_SIGNAL is not None and POSITION_SIGNAL is not None:
         faulthandler.register(STACKS_SIGNAL, file=descriptor, all_threads=True)
-    if POSITION_SIGNAL is not None:
         faulthandler.register(POSITION_SIGNAL, file=descriptor, all_threads=False)
 
 
@@ -99,14 +125,18 @@ def follow_forks(directory: Path, cut_off: Callable[[], bool]) -> None:
     """
 
     def in_child() -> None:
-        if not cut_off():
-            return
-        # Off first: faulthandler installs its handlers only when it believes that they are not there.
-        faulthandler.disable()
-        default_fatal_signals()
-        path = worker_faults_path(directory, getpid())
-        with suppress(OSError):
-            _write_stacks_to(open_descriptor(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600))
+        if cut_off():
+            write_worker_stacks(directory)
 
     if hasattr(os, "register_at_fork"):
         os.register_at_fork(after_in_child=in_child)
+
+
+def write_worker_stacks(directory: Path) -> None:
+    """Have this process, a worker of a test or script, write its stacks to its own file in *directory*."""
+    # Off first: faulthandler installs its handlers only when it believes that they are not there.
+    faulthandler.disable()
+    default_fatal_signals()
+    path = worker_faults_path(directory, getpid())
+    with suppress(OSError):
+        _write_stacks_to(open_descriptor(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600))

@@ -3,53 +3,75 @@
 from __future__ import annotations
 
 import functools
-import signal
-import sys
 from collections.abc import Callable
+from contextlib import suppress
+from multiprocessing.process import BaseProcess  # before any test, which may be the first to import it
 from pathlib import Path
 from typing import Any
 
-from pytest_rlstability.compat.cpython import started_processes
+from pytest_rlstability.compat.cpython import popen_of, process_starters, started_processes
 from pytest_rlstability.model.messages import WorkerDied
-from pytest_rlstability.osinfo.fatal_signals import signal_name, worker_faults_path
+from pytest_rlstability.osinfo.fatal_signals import signal_of_exit, worker_faults_path
 
 _ended_on_purpose: set[int] = set()
+_died: dict[int, tuple[str, str]] = {}
+"""Name and signal of each worker that a signal has ended, by pid. Pools and executors forget them."""
+_of_earlier_tests: set[int] = set()
 
 
 def remember_ends() -> None:
-    """Note the workers this process itself terminates or kills: a vec-env's ``close`` is not a crash."""
-    module = sys.modules.get("multiprocessing.process")
-    if module is None:
-        return
+    """Note the workers that a signal ends, and those that this process itself terminates or kills: a vec-env's
+    ``close`` is not a crash."""
+    process_class: Any = BaseProcess
+    process_class.terminate = _noting_purpose(process_class.terminate)
+    process_class.kill = _noting_purpose(process_class.kill)
+    for starter in process_starters():
+        starter.poll = _noting_death(starter.poll)
 
-    def noting(end: Callable[[Any], None]) -> Callable[[Any], None]:
-        @functools.wraps(end)
-        def noted(process: Any) -> None:
+
+def _noting_purpose(end: Callable[[Any], None]) -> Callable[[Any], None]:
+    @functools.wraps(end)
+    def noted(process: Any) -> None:
+        popen = popen_of(process)
+        if popen is not None and popen.poll() is None:  # an executor ends those that are dead, too
             _ended_on_purpose.add(process.pid)
-            end(process)
+        end(process)
 
-        return noted
+    return noted
 
-    process_class = module.BaseProcess
-    process_class.terminate, process_class.kill = noting(process_class.terminate), noting(process_class.kill)
+
+def _noting_death(poll: Callable[..., int | None]) -> Callable[..., int | None]:
+    @functools.wraps(poll)
+    def noted(popen: Any, *arguments: Any, **options: Any) -> int | None:
+        code = poll(popen, *arguments, **options)
+        with suppress(Exception):  # the test goes on, whatever it has done to multiprocessing
+            _note_end(popen, code)
+        return code
+
+    return noted
+
+
+def _note_end(popen: Any, code: int | None) -> None:
+    signal = signal_of_exit(code)
+    if signal and popen.pid not in _died and popen.pid not in _ended_on_purpose:
+        names = (process.name for process, started in started_processes() if started is popen)
+        _died[popen.pid] = next(names, "worker"), signal
 
 
 def dead_workers(directory: Path) -> list[WorkerDied]:
-    """The multiprocessing children of this process that a signal ended: name, pid, signal, stack where known.
+    """The multiprocessing children of this process that a signal ended: name, pid, signal, stack where known."""
+    for _, popen in list(started_processes()):
+        _note_end(popen, popen.poll())
+    return [
+        WorkerDied(name, pid, signal, _stack_of(directory, pid))
+        for pid, (name, signal) in sorted(_died.items())
+        if pid not in _of_earlier_tests
+    ]
 
-    Where multiprocessing was imported too late for ``remember_ends``, SIGTERM and SIGKILL may have been the
-    test's own doing and do not count.
-    """
-    module = sys.modules.get("multiprocessing.process")
-    noted = module is not None and hasattr(module.BaseProcess.terminate, "__wrapped__")
-    deliberate = () if noted else (signal.SIGTERM, signal.SIGKILL)
-    found = []
-    for process, popen in started_processes():
-        code = None if process.pid in _ended_on_purpose else popen.poll()
-        if code is not None and code < 0 and -code not in deliberate:
-            stack = _stack_of(directory, process.pid)
-            found.append(WorkerDied(process.name, process.pid, signal_name(-code), stack))
-    return sorted(found, key=lambda worker: worker.pid)
+
+def forget_dead_workers() -> None:
+    """Another test begins in this process."""
+    _of_earlier_tests.update(_died)
 
 
 def _stack_of(directory: Path, pid: int) -> str:

@@ -12,7 +12,9 @@ import pytest
 
 from pytest_rlstability.compat.pytest import GlobalCapture
 from pytest_rlstability.model.units import KEPT_BYTES
-from pytest_rlstability.osinfo.descriptors import replace_descriptor
+from pytest_rlstability.osinfo.descriptors import BINARY, replace_descriptor
+
+_WRITE = os.O_RDWR | os.O_CREAT | os.O_TRUNC | BINARY
 
 
 def output_paths(directory: Path, serial: int) -> tuple[Path, Path]:
@@ -32,7 +34,7 @@ class Output:
 
     def keep_in(self, paths: tuple[Path, Path]) -> None:
         for descriptor, path in zip(self._descriptors, paths, strict=False):
-            replace_descriptor(descriptor, open_descriptor(path, os.O_RDWR | os.O_CREAT | os.O_TRUNC, 0o600))
+            replace_descriptor(descriptor, open_descriptor(path, _WRITE, 0o600))
 
 
 @contextmanager
@@ -50,14 +52,6 @@ def capturing(config: pytest.Config) -> Iterator[None]:
         if resumed:
             with suppress(*closed):
                 capture.suspend()
-
-
-def shorten(text: str) -> str:
-    """*text*, with its middle left out when it is too long."""
-    if len(text) <= 2 * KEPT_BYTES:
-        return text
-    left_out = len(text) - 2 * KEPT_BYTES
-    return f"{text[:KEPT_BYTES]}\n[... {left_out:,} characters left out by rl-stability ...]\n{text[-KEPT_BYTES:]}"
 
 
 def read_output(path: Path) -> str:

@@ -6,10 +6,10 @@ from contextlib import suppress
 from os import fsdecode, getcwd  # bound here, as all below: a test may replace them
 from signal import Signals
 
-from pytest_rlstability.compat.cpython import environment_bytes, exit_callbacks, signal_handlers
+from pytest_rlstability.compat.cpython import exit_callbacks, raw_environment, signal_handlers
 from pytest_rlstability.model.units import format_size
 
-_PYTESTS = {b"PYTEST_CURRENT_TEST"}
+_PYTESTS = {b"PYTEST_CURRENT_TEST", "PYTEST_CURRENT_TEST"}
 _MUCH_MEMORY = 50 << 20
 """Bytes that a test must keep to be worth a line."""
 
@@ -19,7 +19,7 @@ class ProcessState:
 
     def __init__(self) -> None:
         self._handlers = signal_handlers()
-        self._environment = dict(environment_bytes())
+        self._environment = dict(raw_environment())
         self._directory = _directory()
         self._callbacks = exit_callbacks()
         self._memory = 0
@@ -30,7 +30,7 @@ class ProcessState:
             changed = [number for number, handler in handlers.items() if handler != self._handlers[number]]
             lines += [f"signal handler of {Signals(number).name}" for number in changed]
             self._handlers = handlers
-        if (environment := environment_bytes()) != self._environment:
+        if (environment := raw_environment()) != self._environment:
             names = {name for name, _ in environment.items() ^ self._environment.items()} - _PYTESTS
             lines += [f"environment variable {fsdecode(name)}" for name in sorted(names)]
             self._environment = dict(environment)

@@ -9,10 +9,11 @@ from pathlib import Path
 import pytest
 
 from pytest_rlstability.child.dead_workers import dead_workers
-from pytest_rlstability.child.output import shorten
 from pytest_rlstability.compat.pytest import keep_subtest_arguments, remove_from_hook
-from pytest_rlstability.model.messages import FixtureEntered, Json, PhaseReported, WarningRecorded, plain
+from pytest_rlstability.model.json_text import plain
+from pytest_rlstability.model.messages import DebuggerEntered, FixtureEntered, Json, PhaseReported, WarningRecorded
 from pytest_rlstability.model.progress_counters import ProcessCounters
+from pytest_rlstability.model.units import shorten
 from pytest_rlstability.osinfo.message_socket import MessageSocket
 
 REPORTING_HOOKS = (
@@ -41,8 +42,8 @@ class ReportSender:
         self._directory = directory
         self._connection: MessageSocket | None = None
         self._fixture = ""
-        self.all_passed = True
-        """Whether every report since this was set was one of passing."""
+        self.failed = False
+        """Whether a report since this was cleared was one of failing."""
 
     def attach(self, connection: MessageSocket, counters: ProcessCounters) -> None:
         self._connection = connection
@@ -80,9 +81,14 @@ class ReportSender:
             self._connection.send(FixtureEntered(outer))
 
     @pytest.hookimpl
+    def pytest_enter_pdb(self) -> None:
+        if self._connection is not None:
+            self._connection.send(DebuggerEntered())
+
+    @pytest.hookimpl
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         assert self._connection is not None
-        self.all_passed &= report.outcome == "passed"
+        self.failed |= report.failed
         if report.failed:
             for worker in dead_workers(self._directory):
                 self._connection.send(worker)

@@ -9,7 +9,6 @@ import sys
 import threading
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from os import _exit, getpid  # bound here: a test may replace them
 from pathlib import Path
 from threading import enumerate as all_threads
@@ -23,28 +22,33 @@ from pytest_rlstability.child import crash_handlers, dead_workers
 from pytest_rlstability.child.alarms import report_alarms
 from pytest_rlstability.child.coverage import save_coverage
 from pytest_rlstability.child.exit_checks import check_exit, drop_references
+from pytest_rlstability.child.finalizers import Finalizers
 from pytest_rlstability.child.gc_freeze import collect
 from pytest_rlstability.child.imports import Imports
+from pytest_rlstability.child.link import Link, ProcessChannel
 from pytest_rlstability.child.memory import TestMemory
 from pytest_rlstability.child.output import Output, output_paths
+from pytest_rlstability.child.plugin_state import PluginWatch, plugin_state
 from pytest_rlstability.child.process_state import ProcessState
 from pytest_rlstability.child.report_sender import ReportSender, remove_other_reporters
 from pytest_rlstability.child.resources import ResourceSnapshot
 from pytest_rlstability.child.seeds import Seeds, seed_of
+from pytest_rlstability.child.stall_description import describe_when_asked
 from pytest_rlstability.compat.cpython import on_thread_start
+from pytest_rlstability.compat.plugins import count_attempts
 from pytest_rlstability.compat.pytest import JunitLog, tear_down
 from pytest_rlstability.config.options import use_seed
-from pytest_rlstability.model.channel import Channel, become_test_process, install_channel
+from pytest_rlstability.model.channel import become_test_process, install_channel
 from pytest_rlstability.model.messages import (
     NOT_DELIVERED,
     CleanExit,
     Finish,
     FixturesTornDown,
-    Hello,
     InternalError,
     Interrupted,
     JunitRecorded,
     Message,
+    PluginsChanged,
     ProtocolError,
     ResourcesLeft,
     RunTest,
@@ -53,39 +57,9 @@ from pytest_rlstability.model.messages import (
     ThreadStarted,
 )
 from pytest_rlstability.model.progress_counters import ProcessCounters, ProgressCounters
-from pytest_rlstability.osinfo.message_socket import Endpoint, MessageSocket, connect
+from pytest_rlstability.osinfo.timed_stacks import NEEDED, stacks_path
 
 FindTest = Callable[[int | str], pytest.Item]
-
-
-class ProcessChannel(Channel):
-    """The channel of a test with a process of its own: counters in shared memory, messages over the connection."""
-
-    def __init__(self, connection: MessageSocket, counters: ProcessCounters) -> None:
-        self._connection = connection
-        self.beat = counters.beat  # type: ignore[method-assign]
-        self.lap = counters.lap  # type: ignore[method-assign]
-        self.pause_beats = counters.pause_beats  # type: ignore[method-assign]
-
-    def send(self, message: Message) -> None:
-        self._connection.send(message)
-
-
-@dataclass
-class Link:
-    """A test process's connections to pytest's."""
-
-    serial: int
-    messages: MessageSocket
-    crash_descriptor: int
-
-    @classmethod
-    def open(cls, endpoint: Endpoint, serial: int) -> Link:
-        messages, crash_dump = MessageSocket(connect(endpoint.address)), connect(endpoint.address)
-        messages.send(Hello("test", endpoint.token, serial, getpid()))
-        MessageSocket(crash_dump).send(Hello("crash_dump", endpoint.token, serial))
-        # Detached: it has to stay open until the very end of the process.
-        return cls(serial, messages, crash_dump.detach())
 
 
 class TestRunner:
@@ -97,15 +71,26 @@ class TestRunner:
 
     __test__ = False
 
-    def __init__(self, session: pytest.Session, directory: Path, *, hold: bool, finalizing: bool) -> None:
+    def __init__(
+        self,
+        session: pytest.Session,
+        directory: Path,
+        *,
+        hold: bool,
+        finalizing: bool,
+        finalizers: Finalizers | None = None,
+    ) -> None:
         self._seeds = Seeds()
         self._session = session
         self._directory = directory
         self._finalizing = finalizing
+        self._finalizers = finalizers or Finalizers()
         self._attached = False
         self._broken_off = False
         self.keeps_wide_fixtures = False
         """Whether wide fixtures were set up before the fork, and are not for this process to tear down."""
+        self.before_end: Callable[[], None] = lambda: None
+        """Called when everything has been sent."""
         self._all_counters = ProgressCounters(directory)
         self._output = Output(session.config)
         self._reports = ReportSender(session.config, directory)
@@ -114,14 +99,22 @@ class TestRunner:
         become_test_process(session.config)
         remove_other_reporters(session)
         session.config.pluginmanager.register(self._reports, "rlstability-report-sender")
+        self._plugins = plugin_state(session)
+        if self._plugins.carried:
+            session.config.pluginmanager.register(PluginWatch(self._plugins, lambda sent: self._connection.send(sent)))
         self._junit.take()  # what is in it now belongs to earlier tests and was reported
         dead_workers.remember_ends()
         self._crashes = crash_handlers.CrashHandlers(hold=hold)
         if not finalizing:
             self._crashes.suspend()
         crash_handlers.follow_forks(directory, self._cut_off)
+        describe_when_asked(directory, lambda message: self._connection.send(message))
         on_thread_start(self._send_thread)
         report_alarms(self._note_alarm)
+
+    def note_inherited(self) -> None:
+        """What is there now belongs to no test. For what was set up after this was made, and before the fork."""
+        self._finalizers = Finalizers()
 
     def attach(self, link: Link) -> None:
         """Become the test process with the link's serial number."""
@@ -131,6 +124,8 @@ class TestRunner:
         self._reports.attach(self._connection, self._counters)
         install_channel(self._session.config, ProcessChannel(self._connection, self._counters))
         self._output.keep_in(output_paths(self._directory, link.serial))
+        if NEEDED:
+            self._crashes.keep_timed_in(stacks_path(self._directory, link.serial))
         self._crashes.write_to(link.crash_descriptor)
         for thread in all_threads():
             self._send_thread(thread, inherited=thread is not main_thread())
@@ -146,12 +141,14 @@ class TestRunner:
                 case RunTest(queued=True) if not continues:
                     continue  # sent before anybody knew how the last test would end
                 case RunTest():
+                    # Wait for a pytest that does not read here, and not in the middle of a test, whose time counts.
+                    self._connection.has_room(None)
                     item = find(message.test)
                     stays = self._run(item, find, message)
                     if getpid() != own_pid:
                         _exit(0)  # a copy of the process that the test forked and let run on
                     peak, over_the_cap = self._memory.end()
-                    continues = stays and self._reports.all_passed and not over_the_cap
+                    continues = stays and not (self._reports.failed or over_the_cap)
                     if stays:
                         collect(1)  # what the test dropped is finalized while it is supervised
                         left = [*before.note_owner(item.nodeid), *state.changes(self._memory.in_use)]
@@ -161,9 +158,11 @@ class TestRunner:
                         self._tear_down_all(item)
                         self._end(item, before, exit_check=message.exit_check)
                         return
+                case PluginsChanged(changes=changes, version=version):
+                    self._plugins.apply(changes, version)
                 case Finish():
                     if item is not None:
-                        self._tear_down_late()
+                        self._tear_down_late(None)
                         self._end(item, before, exit_check=True)
                     return
                 case _:
@@ -173,14 +172,20 @@ class TestRunner:
         """Run one test; whether the process waits for another one."""
         next_item = self._after_last(item) if order.next_test is None else find(order.next_test)
         self._counters.clear()
-        self._reports.all_passed = True
+        dead_workers.forget_dead_workers()
+        self._finalizers.begin(shared=order.stays)
+        self._reports.failed = False
         self._memory.begin(order.memory)
+        self._crashes.write_every(order.stacks_every)
         self._seeds.apply(seed_of(order.seed, item.nodeid))
         if order.repeated:
             use_seed(item.config, order.seed)
             disable_reruns(item.config)
         session = self._session
         session.testsfailed = order.tests_failed
+        if order.attempts:
+            count_attempts(item.config, item.nodeid, order.attempts)
+        self._tear_down_late(item)  # the test before it may have been told of another one that would follow
         try:
             item.config.hook.pytest_runtest_protocol(item=item, nextitem=next_item)
         except pytest.exit.Exception as stop:
@@ -193,7 +198,6 @@ class TestRunner:
         return order.stays and not (self._broken_off or session.shouldfail or session.shouldstop)
 
     def _break_off(self, reason: Message) -> None:
-        self._reports.all_passed = False
         self._broken_off = True
         self._connection.send(reason)
 
@@ -201,10 +205,10 @@ class TestRunner:
         """What pytest is told to come after the last test, which decides what it tears down."""
         return item.parent if self.keeps_wide_fixtures else None
 
-    def _tear_down_late(self) -> None:
-        """No test follows, though one was to. An error in the tear-down of wide fixtures is the last test's."""
+    def _tear_down_late(self, next_item: pytest.Item | None) -> None:
+        """Tear down what *next_item* does not need. An error in the tear-down of wide fixtures is a test's error."""
         try:
-            tear_down(self._session, None)
+            tear_down(self._session, next_item)
         except Exception:
             self._connection.send(FixturesTornDown(format_exc()))
 
@@ -226,6 +230,9 @@ class TestRunner:
         flush_output()
         if not self._connection.send(CleanExit()):
             _exit(NOT_DELIVERED)
+        self.before_end()
+        if exit_check and not self._finalizing:
+            self._finalizers.end_process()
 
     # messages
 

@@ -1,21 +1,26 @@
-"""``python -m pytest_rlstability.child.spawn_main ADDRESS TOKEN DIRECTORY SERIAL``: a spawned test's process."""
+"""``python -m pytest_rlstability.child.spawn_main DIRECTORY SERIAL``: a test's process that collects its file itself.
+The template forks such processes too."""
 
 from __future__ import annotations
 
-import json
 import os
 import pkgutil
 import sys
 import traceback
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any
 
 from pytest_rlstability.model.messages import InternalError, PrepareInterpreter, ProtocolError
-from pytest_rlstability.osinfo.message_socket import Endpoint
+from pytest_rlstability.osinfo.descriptors import BINARY
+from pytest_rlstability.osinfo.endpoint import Endpoint
 
 # Before anything of pytest's: sys.path is not yet what the user's run had.
 from pytest_rlstability.osinfo.process_control import die_with_parent
+
+if TYPE_CHECKING:
+    from pytest_rlstability.child.finalizers import Finalizers
 
 # Options of pytest and well-known plugins that only pytest's own process acts on.
 _QUIET_OPTIONS: dict[str, Any] = {
@@ -61,9 +66,9 @@ def start_session(order: PrepareInterpreter, work: Callable[[Any], None]) -> Any
     import pytest
 
     from pytest_rlstability.compat.pytest import configure, prepare_config
-    from pytest_rlstability.model.channel import become_test_process
+    from pytest_rlstability.model.channel import TEST_PROCESS, become_test_process
 
-    config = prepare_config(order.arguments)
+    config = prepare_config(order.arguments, [SimpleNamespace(__name__=TEST_PROCESS)])
     for name, value in _QUIET_OPTIONS.items():
         if hasattr(config.option, name):
             setattr(config.option, name, value)
@@ -84,29 +89,29 @@ def start_session(order: PrepareInterpreter, work: Callable[[Any], None]) -> Any
     return session
 
 
-class _AsideOutput:
+class AsideOutput:
     """Keeps what start-up writes off the terminal: the user has seen it once, from pytest's own process."""
 
     def __init__(self, paths: tuple[Path, Path]) -> None:
         self._saved = [os.dup(1), os.dup(2)]
         for descriptor, path in zip((1, 2), paths, strict=True):
-            file = os.open(path, os.O_WRONLY | os.O_CREAT, 0o600)
+            file = os.open(path, os.O_WRONLY | os.O_CREAT | BINARY, 0o600)
             os.dup2(file, descriptor)
             os.close(file)
 
-    def put_back(self, config: Any) -> None:
-        from pytest_rlstability.compat.pytest import GlobalCapture
-
-        GlobalCapture(config).stop()
+    def put_back(self) -> None:
         for descriptor, saved in zip((1, 2), self._saved, strict=True):
             os.dup2(saved, descriptor)
             os.close(saved)
 
 
-def main(endpoint: Endpoint, serial: int) -> int:
+def main(endpoint: Endpoint, serial: int, finalizers: Finalizers | None = None) -> int:
+    """Run tests; the exit code. The interpreter ends after that, unless *finalizers* end the process."""
     from pytest_rlstability.child.coverage import start_coverage
+    from pytest_rlstability.child.link import Link
     from pytest_rlstability.child.output import output_paths
-    from pytest_rlstability.child.runner import Link, TestRunner
+    from pytest_rlstability.child.runner import TestRunner
+    from pytest_rlstability.compat.pytest import GlobalCapture
 
     die_with_parent()
     link = Link.open(endpoint, serial)
@@ -118,12 +123,19 @@ def main(endpoint: Endpoint, serial: int) -> int:
     sys.path[:], sys.argv[:] = order.sys_path, order.argv
     os.chdir(order.invocation_directory)
     start_coverage(order.coverage, endpoint.directory)
-    aside = _AsideOutput(output_paths(endpoint.directory, serial))
+    aside = AsideOutput(output_paths(endpoint.directory, serial))
 
     def work(session: Any) -> None:
-        aside.put_back(session.config)
+        GlobalCapture(session.config).stop()
+        aside.put_back()
         items = {item.nodeid: item for item in reversed(session.items)}
-        runner = TestRunner(session, endpoint.directory, hold=order.hold_crashes, finalizing=True)
+        runner = TestRunner(
+            session,
+            endpoint.directory,
+            hold=order.hold_crashes,
+            finalizing=finalizers is None,
+            finalizers=finalizers,
+        )
         runner.attach(link)
         runner.work(lambda nodeid: items[str(nodeid)])
 
@@ -139,5 +151,5 @@ def main(endpoint: Endpoint, serial: int) -> int:
 
 
 if __name__ == "__main__":
-    address, token, directory, serial = sys.argv[1:]
-    sys.exit(main(Endpoint(json.loads(address), token, Path(directory)), int(serial)))
+    directory, serial = sys.argv[1:]
+    sys.exit(main(Endpoint.load(directory), int(serial)))

@@ -14,6 +14,7 @@ from pytest_rlstability.compat.pytest import text_repr
 from pytest_rlstability.config.options import settings_of
 from pytest_rlstability.config.reproduce import reproduce_command
 from pytest_rlstability.model.channel import is_test_process
+from pytest_rlstability.model.statements import statement_at
 from pytest_rlstability.model.verdict import Verdict, VerdictFailure
 from pytest_rlstability.osinfo.machine import platform_line, versions_line
 
@@ -33,12 +34,16 @@ def show_raised(report: pytest.TestReport, item: pytest.Item, raised: BaseExcept
 def _completed(raised: VerdictFailure, item: pytest.Item, phase: str) -> Verdict:
     """The verdict with what its maker need not know: phase, signature, and the user's line that raised it."""
     from pytest_rlstability.model.stack_dump import Frame
-    from pytest_rlstability.verdicts.crash import location_in, signature
+    from pytest_rlstability.verdicts.crash import location_in
+    from pytest_rlstability.verdicts.signatures import signature
 
     verdict = raised.verdict
     kind = verdict.facts.get("signal") or verdict.facts.get("class") or ""
     function = getattr(item, "originalname", None) or item.name
-    name = signature(f"{verdict.word.lower()} {kind}".strip(), phase, [Frame(item.path.name, 0, function)])
+    # Not the number of the line: a line added above it would make it another leak.
+    line = "" if verdict.location is None else statement_at(verdict.location.file, verdict.location.line)
+    frame = Frame(item.path.name, 0, function)
+    name = signature(f"{verdict.word.lower()} {kind}".strip(), phase, [frame], detail=line)
     calls = walk_tb(raised.__traceback__)
     frames = [Frame(frame.f_code.co_filename, line, frame.f_code.co_name) for frame, line in calls]
     location = verdict.location or location_in([frame for frame in reversed(frames) if frame.is_users])
@@ -51,20 +56,24 @@ def show_verdict(report: pytest.TestReport, item: pytest.Item, verdict: Verdict,
     An expected failure stays one: only its text changes. *command* reproduces it; without one, the test alone does.
     """
     command = command or reproduce_command(item, settings_of(item.config))
-    text = verdict.text() + f"\nPlatform: {platform_line()}\n          {versions_line(_modules(verdict))}\n"
-    if signature := verdict.facts.get("signature"):
-        text += f"Signature: {signature}\n"
-    text += f"Reproduce: {command}\n"
     path, line, _ = item.location
-    report.longrepr = text_repr(text, path, (line or 0) + 1, verdict.title)
+    report.longrepr = text_repr(verdict_text(verdict, command), path, (line or 0) + 1, verdict.title)
     stability_of(report).update(verdict=verdict.to_dict(), reproduce=command)
 
 
-def stability_of(report: pytest.TestReport) -> dict[str, Any]:
+def verdict_text(verdict: Verdict, command: str) -> str:
+    """All of *verdict*, the machine that it was reached on, and the *command* that reproduces it."""
+    text = verdict.text() + f"\nPlatform: {platform_line()}\n          {versions_line()}\n"
+    if signature := verdict.facts.get("signature"):
+        text += f"Signature: {signature}\n"
+    return f"{text}Reproduce: {command}\n"
+
+
+def stability_of(report: pytest.TestReport | pytest.CollectReport) -> dict[str, Any]:
     """What we know of a test beyond pytest's report: JSON values that travel with it, through xdist too."""
     known: dict[str, Any] | None = getattr(report, "rl_stability", None)
     if known is None:
-        known = report.rl_stability = {}  # type: ignore[attr-defined]
+        known = report.rl_stability = {}  # type: ignore[union-attr]
     return known
 
 
@@ -78,9 +87,3 @@ def junit_properties(known: Mapping[str, Any]) -> list[tuple[str, object]]:
     if verdict := known.get("verdict"):
         pairs = {"verdict": verdict["word"], **verdict["facts"], **pairs}
     return [(intern(PREFIX + name), value) for name, value in pairs.items()]
-
-
-def _modules(verdict: Verdict) -> list[str]:
-    """Which packages took part: named in the stacks' file paths."""
-    text = "".join(text for _, text in verdict.sections)
-    return [part.split("/")[0] for part in text.split("site-packages/")[1:]]

@@ -48,11 +48,12 @@ def signal_handlers() -> dict[int, Any]:
 
 
 _handler_of: Callable[[int], Any] = sys.modules["_signal"].getsignal
-_NAMED_SIGNALS = [int(number) for number in signal.Signals]
+_NAMED_SIGNALS = [int(number) for number in signal.Signals if number in signal.valid_signals()]
 
 
-def environment_bytes() -> dict[bytes, bytes]:
-    """The environment as ``os.environ`` keeps it, which is quick to compare. Without it no shared process runs."""
+def raw_environment() -> dict[Any, Any]:
+    """The environment as ``os.environ`` keeps it, which is quick to compare: bytes, but strings on Windows. Without it
+    no shared process runs."""
     return os.environ._data  # type: ignore[attr-defined,no-any-return]
 
 
@@ -121,6 +122,14 @@ def thread_target(thread: threading.Thread) -> Callable[..., object] | None:
 
 THREAD_START = ("_bootstrap", "_bootstrap_inner")
 """Functions of ``threading.py`` in which every thread's stack begins. Without them stacks show two lines more."""
+
+
+def tasks_awaited_by(task: Any) -> list[Any]:
+    """The asyncio tasks that *task* waits for, directly or through ``gather``. Without it a stall of asyncio may name a
+    task that waits for another one first."""
+    future = getattr(task, "_fut_waiter", None)
+    awaited = [] if future is None else getattr(future, "_children", [future])
+    return [one for one in awaited if hasattr(one, "get_coro")]
 
 
 # Locks
@@ -201,9 +210,42 @@ def started_processes() -> Iterator[tuple[Any, Any]]:
             yield process, popen
 
 
+def popen_of(process: Any) -> Any:
+    """The ``Popen`` of a ``multiprocessing`` process; None before it is started. Without it a worker that a test ends
+    itself counts as dead."""
+    return getattr(process, "_popen", None)
+
+
+def process_starters() -> list[Any]:
+    """The ``Popen`` classes of ``multiprocessing`` that have a ``poll`` of their own. Without them dead workers that a
+    pool has replaced are not named."""
+    if sys.platform == "win32":
+        from multiprocessing import popen_spawn_win32
+
+        return [popen_spawn_win32.Popen]
+    from multiprocessing import popen_fork, popen_forkserver
+
+    return [popen_fork.Popen, popen_forkserver.Popen]
+
+
 def start_method(process: object) -> str | None:
     """How *process*, of ``multiprocessing``, was started, if its class says so. Without it the default is assumed."""
     return getattr(type(process), "_start_method", None)
+
+
+def force_start_method(method: str) -> None:
+    """Have multiprocessing start all processes by *method*, whatever context a library asks for. Without it a diagnosis
+    cannot say whether the way workers are started matters."""
+    import multiprocessing
+    from multiprocessing import context
+
+    chosen = multiprocessing.get_context(method)
+    default: Any = context._default_context
+    default._actual_context = chosen
+    owners: tuple[Any, ...] = (multiprocessing, default)
+    for owner in owners:
+        owner.get_context = lambda asked=None: chosen
+        owner.set_start_method = lambda asked, force=False: None
 
 
 class OwnReadAndWrite:

@@ -1,11 +1,13 @@
-"""What is private of pytest-timeout, pytest-xdist, execnet and coverage. None of them is imported here.
+"""What is private of pytest-timeout, pytest-xdist, execnet, coverage, pytest-rerunfailures and allure-pytest. None of
+them is imported here.
 
-Seen in pytest-timeout 2.4, pytest-xdist 3.8, execnet 2.1 and coverage 7.17.
+Seen in pytest-timeout 2.4, pytest-xdist 3.8, execnet 2.1, coverage 7.17, pytest-rerunfailures 16.7, allure-pytest 2.16.
 """
 
 from __future__ import annotations
 
 import copy
+import re
 import socket
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -22,6 +24,53 @@ def timeout_settings(item: pytest.Item) -> Any:
     plugin is switched off. Without it no test runs in a process of its own."""
     plugin = item.config.pluginmanager.getplugin("timeout")
     return None if plugin is None else plugin._get_item_settings(item)
+
+
+def allowed_reruns(item: pytest.Item, failure: str) -> int:
+    """How often pytest-rerunfailures may repeat *item* after *failure*, a text like ``Type: message``; 0 without the
+    plugin. Without it a test whose process died is not repeated."""
+    plugin = _rerunfailures(item)
+    if plugin is None or not plugin.get_reruns_condition(item):
+        return 0
+    only, never = (item.config.getoption(name, None) or [] for name in ("only_rerun", "rerun_except"))
+    if any(re.search(pattern, failure) for pattern in never):
+        return 0
+    if only and not any(re.search(pattern, failure) for pattern in only):
+        return 0
+    return int(plugin.get_reruns_count(item) or 0)
+
+
+def _rerunfailures(item: pytest.Item) -> Any:
+    """By its entry point, or as ``-p`` names it."""
+    manager = item.config.pluginmanager
+    return manager.getplugin("rerunfailures") or manager.getplugin("pytest_rerunfailures")
+
+
+def rerun_delay(item: pytest.Item, attempts: int) -> float:
+    """Seconds to wait before *item* is repeated after so many *attempts*. Without it no such test is."""
+    plugin = _rerunfailures(item)
+    factor = getattr(plugin, "get_reruns_delay_backoff_factor", lambda item: 1.0)(item)
+    return float(plugin.get_reruns_delay(item)) * factor ** (attempts - 1)
+
+
+def count_attempts(config: pytest.Config, nodeid: str, attempts: int) -> None:
+    """Have pytest-rerunfailures know of *attempts* that were made in other processes. Without it a test whose process
+    died is repeated too often."""
+    database: Any = getattr(config, "failures_db", None)
+    if database is not None:
+        database.get_test_failures = lambda of: attempts if of == nodeid else 0
+
+
+def drop_allure_result(listener: Any, item: pytest.Item) -> None:
+    """Have allure-pytest's *listener* forget the result that it has begun for *item*. Without it every test has two."""
+    identifier = listener._cache.pop(item.nodeid)
+    if identifier is not None:
+        listener.allure_logger.drop_test(identifier)
+
+
+def set_allure_message(listener: Any, item: pytest.Item, text: str) -> None:
+    """Have the result of *item* begin with *text*, not with the name of an exception. Without it no crash is there."""
+    listener.allure_logger.get_test(listener._cache.get(item.nodeid)).statusDetails.message = text
 
 
 def redirect_coverage(measurement: Any, file: str) -> None:

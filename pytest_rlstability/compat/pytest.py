@@ -6,7 +6,7 @@ Seen in pytest 8.4 to 9.2 (subtests: 9.0 to 9.2; 8.4 has none) and in pluggy 1.7
 from __future__ import annotations
 
 import io
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
@@ -14,8 +14,11 @@ from typing import Any
 import pytest
 from _pytest import threadexception, unraisableexception
 from _pytest._code.code import ExceptionChainRepr, ReprEntryNative, ReprFileLocation, ReprTraceback
+from _pytest.assertion.rewrite import AssertionRewritingHook
 from _pytest.capture import CaptureIO, FDCaptureBase
 from _pytest.config import _prepareconfig
+from _pytest.faulthandler import fault_handler_stderr_fd_key
+from _pytest.fixtures import FixtureFunctionDefinition
 from _pytest.junitxml import xml_key
 from _pytest.runner import runtestprotocol
 from _pytest.skipping import Xfail, evaluate_xfail_marks
@@ -24,10 +27,10 @@ from _pytest.warnings import catch_warnings_for_item
 # Running tests
 
 
-def prepare_config(arguments: list[str]) -> pytest.Config:
-    """The configuration of a pytest that was started with *arguments*, before its plugins are configured. Without it
-    the backend ``spawn`` does not run."""
-    return _prepareconfig(arguments, None)
+def prepare_config(arguments: list[str], plugins: Sequence[object] = ()) -> pytest.Config:
+    """The configuration of a pytest that was started with *arguments* and *plugins*, before plugins are configured.
+    Without it the backend ``spawn`` does not run."""
+    return _prepareconfig(arguments, plugins)
 
 
 def configure(config: pytest.Config) -> None:
@@ -46,13 +49,34 @@ def tear_down(session: pytest.Session, next_item: pytest.Item | pytest.Collector
     session._setupstate.teardown_exact(next_item)  # type: ignore[arg-type]
 
 
+def is_anything_set_up(session: pytest.Session) -> bool:
+    """Whether a test of this process has set something up that is not torn down. Without it tests that run in pytest's
+    own process do not mix with others."""
+    return bool(session._setupstate.stack)
+
+
+def _fixtures(item: pytest.Item) -> dict[str, Any]:
+    information: Any = getattr(item, "_fixtureinfo", None)
+    found: dict[str, Any] = getattr(information, "name2fixturedefs", {})
+    return {name: found[name][-1] for name in getattr(item, "fixturenames", ()) if found.get(name)}
+
+
+def is_fixture(value: object) -> bool:
+    """Whether *value* is what the ``fixture`` decorator makes. Without it a plugin that keeps data in a fixture is not
+    noticed."""
+    return isinstance(value, FixtureFunctionDefinition)
+
+
+def fixture_functions(item: pytest.Item) -> dict[str, Any]:
+    """The fixtures of *item* with the function of each. Without it tests that use a plugin which keeps its data in
+    pytest's own process run elsewhere."""
+    return {name: definition.func for name, definition in _fixtures(item).items()}
+
+
 def wide_fixtures(item: pytest.Item) -> dict[str, Any]:
     """The fixtures of *item* that outlive it, in the order of their set-up, with the function of each. Without it
     marked tests do not share wide fixtures."""
-    information: Any = getattr(item, "_fixtureinfo", None)
-    found: dict[str, Any] = getattr(information, "name2fixturedefs", {})
-    last = {name: found[name][-1] for name in getattr(item, "fixturenames", ()) if found.get(name)}
-    return {name: definition.func for name, definition in last.items() if definition.scope != "function"}
+    return {name: definition.func for name, definition in _fixtures(item).items() if definition.scope != "function"}
 
 
 def set_up_wide_fixtures(item: pytest.Item) -> None:
@@ -92,6 +116,12 @@ def expected_failure(item: pytest.Item) -> Xfail | None:
     return evaluate_xfail_marks(item)
 
 
+def is_rewritten(module: object) -> bool:
+    """Whether pytest has rewritten the assertions of *module*, or would have. Without it the backend ``template`` does
+    not run."""
+    return isinstance(getattr(module, "__loader__", None), AssertionRewritingHook)
+
+
 # Output
 
 
@@ -115,7 +145,12 @@ class GlobalCapture:
         self.stop()
         self._manager.start_global_capturing()
         self.suspend()
-        streams = (getattr(self._manager._global_capturing, name) for name in ("out", "err"))
+        return self.descriptors()
+
+    def descriptors(self) -> list[int]:
+        """Those of the files that are captured into, stdout's first, unless it is memory."""
+        capturing = None if self._manager is None else self._manager._global_capturing
+        streams = (getattr(capturing, name, None) for name in ("out", "err"))
         return [stream.tmpfile.fileno() for stream in streams if isinstance(stream, FDCaptureBase)]
 
     def resume(self) -> None:
@@ -134,6 +169,11 @@ def captured_bytes(stream: object) -> io.BytesIO | None:
     return buffer if isinstance(buffer, io.BytesIO) else None
 
 
+def crash_output(config: pytest.Config) -> int:
+    """The descriptor that pytest has faulthandler write to. Without it a crash after collection is not shown."""
+    return config.stash.get(fault_handler_stderr_fd_key, 2)
+
+
 # Reports and warnings
 
 
@@ -142,6 +182,36 @@ def text_repr(text: str, path: str, line: int, title: str) -> ExceptionChainRepr
     is shown. A plain string would not do: pytest takes the one line of the summary from ``reprcrash``."""
     entries = ReprTraceback([ReprEntryNative([text])], extraline=None, style="native")
     return ExceptionChainRepr([(entries, ReprFileLocation(path, line, title), None)])
+
+
+class _ShownOtherwise(ExceptionChainRepr):
+    def __init__(self, whole: ExceptionChainRepr, lines: Sequence[tuple[str, dict[str, bool]]]) -> None:
+        super().__init__(whole.chain)
+        self._whole = whole
+        self._lines = lines
+
+    def __str__(self) -> str:
+        return str(self._whole)
+
+    def toterminal(self, tw: Any) -> None:
+        for text, markup in self._lines:
+            tw.line(text, **markup)
+
+
+def show_otherwise(longrepr: Any, lines: Sequence[tuple[str, dict[str, bool]]]) -> Any:
+    """*longrepr*, if ``text_repr`` made it, with *lines* in the terminal, each with a markup such as ``{"red": True}``.
+    JUnit and ``str()`` have its text. Without it every failure repeats the versions, and nothing in it has a colour."""
+    return _ShownOtherwise(longrepr, lines) if isinstance(longrepr, ExceptionChainRepr) else longrepr
+
+
+def collect_error(collector: pytest.Collector, longrepr: Any) -> pytest.CollectReport:
+    """The report of a collector that could not be collected. Without it a crash at import is not reported."""
+    return pytest.CollectReport(_key(collector), "failed", longrepr, None)
+
+
+def collected_nothing(collector: pytest.Collector) -> pytest.CollectReport:
+    """The report of a collector that has nothing to collect. Without it an error is reported by every worker."""
+    return pytest.CollectReport(_key(collector), "passed", None, [])
 
 
 def remove_from_hook(hook: Any, plugin: object) -> None:
@@ -190,8 +260,18 @@ class JunitLog:
                 self._log.add_global_property(name, value)
             self._log.node_reporter(_key(item)).attrs.update(attributes)
 
+    def describe_error(self, report: pytest.CollectReport, title: str, properties: list[tuple[str, object]]) -> None:
+        """Give the error that the log has for *report* a message and properties. Without it the message is "collection
+        failure"."""
+        if self._log is not None:
+            case = self._log.node_reporter(report)
+            for error in case.nodes:
+                error.set("message", title)
+            for name, value in properties:
+                case.add_property(name, str(value))
 
-def _key(item: pytest.Item) -> Any:
+
+def _key(item: pytest.Item | pytest.Collector) -> Any:
     """By what pytest files a test: ``Item.id`` in 9.2, the node id before."""
     return getattr(item, "id", item.nodeid)
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import difflib
 import inspect
+import re
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -137,7 +139,7 @@ def marker_lines() -> list[str]:
     return lines
 
 
-def read_marker(item: pytest.Item, name: str) -> Any:
+def read_marker(item: pytest.Item | pytest.Collector, name: str) -> Any:
     """The closest marker *name* of *item*, parsed; None when it has none."""
     mark = item.get_closest_marker(name)
     return None if mark is None else MARKERS[name](*mark.args, **mark.kwargs)
@@ -154,15 +156,25 @@ def marker_errors(items: Iterable[pytest.Item], check_signals: Callable[[Collect
     errors: dict[str, None] = {}
     for item in items:
         for mark in item.iter_markers():
-            if mark.name in MARKERS:
-                try:
+            try:
+                if mark.name in MARKERS:
                     parsed = MARKERS[mark.name](*mark.args, **mark.kwargs)
                     if isinstance(parsed, NoLeak) and parsed.signals is not None:
                         check_signals(parsed.signals)
-                except (TypeError, ValueError) as error:
-                    path, line, _ = item.location
-                    errors[f"{path}:{(line or 0) + 1}: {item.name}: {_blame(mark.name, error)}"] = None
+                elif mark.name.startswith("rl_"):
+                    _reject_unknown(mark.name, item.config)
+            except (TypeError, ValueError) as error:
+                path, line, _ = item.location
+                errors[f"{path}:{(line or 0) + 1}: {item.name}: {_blame(mark.name, error)}"] = None
     return list(errors)
+
+
+def _reject_unknown(name: str, config: pytest.Config) -> None:
+    """Raise a ``ValueError`` for a marker that looks like ours, unless the suite has registered it as its own."""
+    registered = {re.split(r"[:(]", line)[0].strip() for line in config.getini("markers")}
+    if name not in registered:
+        nearest = difflib.get_close_matches(name, MARKERS, n=1, cutoff=0.5)
+        raise ValueError(f"there is no marker {name}" + (f"; did you mean {nearest[0]}?" if nearest else ""))
 
 
 def skip_soaks(items: Iterable[pytest.Item]) -> None:

@@ -13,12 +13,16 @@ import pytest
 
 from pytest_rlstability.config.markers import BACKENDS, GROUPS
 from pytest_rlstability.model.units import DURATION_FORM, SIZE_FORM, parse_duration, parse_size
+from pytest_rlstability.osinfo import CAN_FORK
 
 OPTION_GROUP = "rl-stability"
+_DEBUGGERS = ("bdb", "pdb", "pydevd", "_pydevd_bundle", "pydevd_frame_evaluator", "_pydevd_frame_eval", "debugpy")
 FLAKY = ("auto", "serial", "once")
 
 _Value = TypeVar("_Value")
 _SOAK_FORM = f"{DURATION_FORM}; a bare --rl-soak (each test its own duration) goes after the tests' paths"
+_LEAKS_FORM = f"{DURATION_FORM}; a bare --rl-leaks goes after the tests' paths"
+_LEAKS_BUDGET = "10s"
 
 
 @dataclass(frozen=True)
@@ -43,6 +47,8 @@ class Settings:
     soak: bool = False
     soak_duration: float | None = None
     """What ``--rl-soak`` gives every rl_soak test; None: each has its own."""
+    leaks: float | None = None
+    """The leak budget that ``--rl-leaks`` gives every test without a check of its own; None: they are not checked."""
     remark: str = ""
 
     @property
@@ -77,7 +83,17 @@ def add_options(parser: pytest.Parser) -> None:
         help="run the rl_soak tests, each for this long (without a value: each for its own duration); "
         "implies --rl-stability",
     )
+    group.addoption(
+        "--rl-leaks",
+        metavar="10s",
+        nargs="?",
+        const=_LEAKS_BUDGET,
+        default=None,
+        help=f"repeat every unmarked test whole, and check it for leaks in this time (default: {_LEAKS_BUDGET}); "
+        "implies --rl-stability",
+    )
     parser.addini("rl_blame_budget", "time to find the test that made a shared process die", default="60s")
+    parser.addini("rl_in_process_plugins", "plugins whose tests run in pytest's own process", type="args", default=[])
     parser.addini("rl_preload", "modules to import before tests are forked", type="args", default=[])
     parser.addini("rl_lap_count", "laps of rl_laps where nothing is judged by laps", default="20")
     group.addoption("--rl-native", metavar="auto|off", default="auto", help="native stack of a crashed process")
@@ -101,15 +117,23 @@ def read_settings(config: pytest.Config) -> Settings:
         return read(name, _checked(str, accepted.__contains__), f"{', '.join(accepted[:-1])} or {accepted[-1]}")
 
     backend, remark = choose("backend", *BACKENDS), ""
+    if backend == "zygote" and not CAN_FORK:
+        raise pytest.UsageError(
+            f"--rl-backend=zygote: tests cannot be forked on {sys.platform}; accepted is auto, spawn or inprocess"
+        )
     for flag, name in (("usepdb", "--pdb"), ("trace", "--trace")):
         if config.getoption(flag, False):
             backend, remark = "inprocess", f"; {name} keeps tests in pytest's own process, where crashes end the run"
+    if _debugger_attached() and not remark and config.getoption("rl_backend") is None:
+        text = "a debugger is attached, which keeps tests in pytest's own process, where crashes end the run"
+        backend, remark = "inprocess", f"; {text} (--rl-backend=auto does not)"
     seed = _drawn_seed(config)
     if config.getoption("rl_seed") is not None:
         seed = read("seed", _checked(int, lambda given: given >= 0), "a whole number from 0 up")
-    soak = config.getoption("rl_soak")
+    soak, leaks = config.getoption("rl_soak"), config.getoption("rl_leaks")
+    switched_on = config.getoption("rl_stability") or config.getini("rl_stability")
     return Settings(
-        enabled=bool(config.getoption("rl_stability") or config.getini("rl_stability") or soak is not None),
+        enabled=bool(switched_on or soak is not None or leaks is not None),
         scope=choose("scope", "all", "marked"),
         backend=backend,
         backend_given=bool(remark) or config.getoption("rl_backend") is not None,
@@ -125,6 +149,7 @@ def read_settings(config: pytest.Config) -> Settings:
         flaky=choose("flaky", *FLAKY),
         soak=soak is not None,
         soak_duration=read("soak", _checked(parse_duration, bool), _SOAK_FORM) if soak else None,
+        leaks=None if leaks is None else read("leaks", _checked(parse_duration, bool), _LEAKS_FORM),
         remark=remark,
     )
 
@@ -137,6 +162,15 @@ def _checked(parse: Callable[[str], _Value], accepts: Callable[[_Value], bool]) 
         return value
 
     return checked
+
+
+def _debugger_attached() -> bool:
+    """Whether somebody steps through this process: with ``python -m pdb``, or in an editor that uses debugpy."""
+    trace: Any = sys.gettrace()
+    module = getattr(trace, "__module__", None) or type(trace).__module__
+    monitoring: Any = getattr(sys, "monitoring", None)
+    steps = monitoring is not None and monitoring.get_tool(monitoring.DEBUGGER_ID) is not None
+    return steps or str(module).partition(".")[0] in _DEBUGGERS
 
 
 def _drawn_seed(config: pytest.Config) -> int:
@@ -153,6 +187,15 @@ def settings_of(config: pytest.Config) -> Settings:
     if _settings not in config.stash:
         config.stash[_settings] = read_settings(config)
     return config.stash[_settings]
+
+
+def early_settings(config: pytest.Config) -> Settings:
+    """The settings as they are known before any conftest is imported."""
+    parsed, config.option = config.option, config.known_args_namespace
+    try:
+        return read_settings(config)
+    finally:
+        config.option = parsed
 
 
 def use_seed(config: pytest.Config, seed: int) -> None:

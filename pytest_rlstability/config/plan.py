@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import pytest
 
 from pytest_rlstability.compat.plugins import timeout_settings
+from pytest_rlstability.config.in_process import in_process_tests
 from pytest_rlstability.config.markers import Flaky, Isolated, NoStall, Soak, is_marked, read_marker
 from pytest_rlstability.config.options import Settings
 
@@ -37,10 +38,11 @@ def plan_for(item: pytest.Item, settings: Settings) -> Plan:
     marker: Isolated | None = read_marker(item, "rl_isolated")
     stall: NoStall | None = read_marker(item, "rl_no_stall")
     flaky: Flaky | None = None if settings.flaky == "once" else read_marker(item, "rl_flaky")
-    marked = is_marked(item)
+    marked = is_marked(item) or sweep_budget(item, settings) is not None
     isolated = marker or Isolated()
+    plugin = in_process_tests(item.config).plugin_of(item)
     return Plan(
-        isolate=settings.enabled and (settings.scope == "all" or marked),
+        isolate=settings.enabled and (settings.scope == "all" or marked) and not plugin,
         backend=_backend(isolated, settings),
         group=None if flaky else _group(item, isolated, settings, marked),
         memory=isolated.memory or settings.memory or None,
@@ -77,8 +79,10 @@ def _limit(item: pytest.Item, settings: Settings) -> float:
     timeout = timeout_settings(item)
     if soak_of(item, settings) is not None or (timeout is not None and timeout.timeout):
         return 0.0
+    if not settings.limit:
+        return 0.0
     checks_leaks = read_marker(item, "rl_no_leak") is not None
-    return settings.limit + (settings.leak_budget if settings.limit and checks_leaks else 0.0)
+    return settings.limit + (settings.leak_budget if checks_leaks else sweep_budget(item, settings) or 0.0)
 
 
 def time_for_holders(duration: float, leak_budget: float) -> float:
@@ -90,7 +94,13 @@ def time_for_holders(duration: float, leak_budget: float) -> float:
     return max(leak_budget, min(_HOLDERS_SHARE * duration, _LONGEST_FOR_HOLDERS))
 
 
-def soak_of(item: pytest.Item, settings: Settings) -> Soak | None:
+def sweep_budget(item: pytest.Item | pytest.Collector, settings: Settings) -> float | None:
+    """Seconds for the leak check that ``--rl-leaks`` gives *item*; None if it gets none, or has a check of its own."""
+    own = any(item.get_closest_marker(name) for name in ("rl_no_leak", "rl_soak", "rl_flaky"))
+    return None if own else settings.leaks
+
+
+def soak_of(item: pytest.Item | pytest.Collector, settings: Settings) -> Soak | None:
     """The soak that *item* is in this run, or None. What ``--rl-soak`` says comes before the marker's duration."""
     marker: Soak | None = read_marker(item, "rl_soak") if settings.soak else None
     if marker is None or settings.soak_duration is None:

@@ -10,12 +10,14 @@ from pathlib import Path
 import pytest
 
 from pytest_rlstability.config.options import Settings
-from pytest_rlstability.config.plan import soak_of
+from pytest_rlstability.config.plan import soak_of, sweep_budget
 
 _LIMITS = ("memory", "limit", "stall-after", "leak-budget")
 
 
-def reproduce_command(item: pytest.Item, settings: Settings, *more: str, before: Sequence[pytest.Item] = ()) -> str:
+def reproduce_command(
+    item: pytest.Item | pytest.Collector, settings: Settings, *more: str, before: Sequence[pytest.Item] = ()
+) -> str:
     """``pytest --rl-stability --rl-seed=7 'tests/test_env.py::test_step[fast]'``, to be typed where pytest was. The
     tests *before* it run first, in the same process."""
     words = ["python", "-m", "pytest", "--rl-stability", f"--rl-seed={settings.seed}"]
@@ -23,6 +25,8 @@ def reproduce_command(item: pytest.Item, settings: Settings, *more: str, before:
         words.append(f"--rl-backend={settings.backend}")
     if soak_of(item, settings) is not None:
         words.append("--rl-soak" if settings.soak_duration is None else f"--rl-soak={settings.soak_duration:g}s")
+    if (budget := sweep_budget(item, settings)) is not None:
+        words.append(f"--rl-leaks={budget:g}s")
     given = {name: item.config.getoption(f"rl_{name.replace('-', '_')}") for name in _LIMITS}
     words += [f"--rl-{name}={value}" for name, value in given.items() if value is not None]
     if before:
@@ -30,7 +34,7 @@ def reproduce_command(item: pytest.Item, settings: Settings, *more: str, before:
     return shlex.join([*words, *more, *map(_argument, (*before, item))])
 
 
-def _argument(item: pytest.Item) -> str:
+def _argument(item: pytest.Item | pytest.Collector) -> str:
     """The test's node id as seen from the directory pytest was started in."""
     _, separator, rest = item.nodeid.partition("::")
     path = Path(os.path.relpath(item.path, item.config.invocation_params.dir)).as_posix()

@@ -1,7 +1,8 @@
 """Heartbeats from a Gymnasium env or an SB3 model.
 
-``HeartbeatWrapper`` and ``HeartbeatCallback`` take the ``rl_heartbeat`` fixture, or any callable without arguments. A
-library is imported when its class is used first.
+``HeartbeatWrapper`` and ``HeartbeatCallback`` take the ``rl_heartbeat`` fixture, or any callable without arguments.
+Without one they beat for whoever watches the process: ``rlstability run``, or ``pytest --rl-stability``. A library is
+imported when its class is used first.
 
     from pytest_rlstability.integrations import HeartbeatCallback, HeartbeatWrapper
 

@@ -7,6 +7,8 @@ from typing import Any
 
 import gymnasium
 
+from pytest_rlstability.child.progress import heartbeat
+
 
 class HeartbeatWrapper(gymnasium.Wrapper):  # type: ignore[misc]
     """*env*, with a call of *beat* after every ``step`` and ``reset`` that returns.
@@ -21,7 +23,7 @@ class HeartbeatWrapper(gymnasium.Wrapper):  # type: ignore[misc]
     3
     """
 
-    def __init__(self, env: Any, beat: Callable[[], object]) -> None:
+    def __init__(self, env: Any, beat: Callable[[], object] = heartbeat) -> None:
         super().__init__(env)
         self._beat = beat
 

@@ -6,6 +6,8 @@ from collections.abc import Callable
 
 from stable_baselines3.common.callbacks import BaseCallback
 
+from pytest_rlstability.child.progress import heartbeat
+
 
 class HeartbeatCallback(BaseCallback):  # type: ignore[misc]
     """Calls *beat* at every step of the (vector) env, and where a rollout or the training starts and ends.
@@ -14,7 +16,7 @@ class HeartbeatCallback(BaseCallback):  # type: ignore[misc]
     limit of ``rl_no_stall`` must be longer than the longest update.
     """
 
-    def __init__(self, beat: Callable[[], object]) -> None:
+    def __init__(self, beat: Callable[[], object] = heartbeat) -> None:
         super().__init__()
         self._beat = beat
 

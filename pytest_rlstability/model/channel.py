@@ -1,35 +1,13 @@
-"""What a running test may send to pytest's process, and the question whether this process is a test's own."""
+"""Whether this process is a test's own, and the channel of the tests of one pytest run."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import pytest
 
-if TYPE_CHECKING:
-    from pytest_rlstability.model.messages import Message
+from pytest_rlstability.model.progress_channel import Channel, use_channel
 
-
-class Channel:
-    """The way from a test to pytest's process. This one leads nowhere: it serves tests that run in pytest's own
-    process.
-
-    Elsewhere beats and laps are stored in shared memory, within a microsecond, and ``send`` returns once the kernel has
-    the message: both survive any crash.
-    """
-
-    def beat(self) -> None:
-        """The test made progress."""
-
-    def lap(self, number: int) -> None:
-        """Lap *number* (from 1) begins; this is a beat too."""
-
-    def pause_beats(self) -> None:
-        """No beat is expected until the next one: the test is watched like one that never beats."""
-
-    def send(self, message: Message) -> None:
-        """Send *message*."""
-
+TEST_PROCESS = "rlstability-test-process"
+"""The name of a plugin that marks a test's own process before its config is complete."""
 
 _is_test_process = pytest.StashKey[bool]()
 _channel = pytest.StashKey[Channel]()
@@ -51,4 +29,6 @@ def channel_of(config: pytest.Config) -> Channel:
 
 
 def install_channel(config: pytest.Config, channel: Channel) -> None:
+    """From here on *channel* is the one of this process."""
     config.stash[_channel] = channel
+    use_channel(channel)

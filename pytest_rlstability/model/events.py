@@ -15,7 +15,8 @@ from dataclasses import dataclass, field, fields
 from enum import StrEnum
 from typing import Any, ClassVar, TypeVar
 
-from pytest_rlstability.model.messages import Json, Sampled, printable
+from pytest_rlstability.model.json_text import printable
+from pytest_rlstability.model.messages import Json, Sampled
 from pytest_rlstability.model.soak_state import SoakState
 from pytest_rlstability.model.verdict import Verdict, plain_values
 
@@ -88,7 +89,8 @@ class Judged:
 @dataclass(frozen=True, kw_only=True)
 class Sample(Event):
     """Values measured at one moment of a test. *seconds* and *cpu_seconds* are the test's own clocks, *warmup* is the
-    lap at which measuring began, and *judged* comes with the last sample of a leak check."""
+    lap at which measuring began, *judged* comes with the last sample of a leak check, and *waits_for* says what keeps
+    the check from ending."""
 
     values: Mapping[str, float]
     lap: int = 0
@@ -98,6 +100,7 @@ class Sample(Event):
     lap_seconds: float | None = None
     seed: int | None = None
     judged: Sequence[Judged] | None = None
+    waits_for: str | None = None
 
     @classmethod
     def of(cls, test: str, sampled: Sampled) -> Sample:

@@ -1,22 +1,27 @@
 """Every message between two processes of a run: one frozen dataclass a kind, and the text that it crosses as.
 
 A message crosses as one line of JSON, ``["TestDone", {"laps": 3, ...}]``. Readers decide by ``match``. A kind that is
-not in this module is an internal error.
+not in this module is an internal error. However many there are, they stand in one module: that is how a reader sees all
+of them.
 """
 
 from __future__ import annotations
 
-import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, fields
 from typing import Any, Literal
+
+from pytest_rlstability.model.json_text import cut, from_json, plain, printable, to_json
+from pytest_rlstability.model.units import KEPT_BYTES
 
 Json = dict[str, Any]
 """A JSON object that belongs to somebody else: a report in pytest's own form, a configuration in coverage's."""
 
-
 NOT_DELIVERED = 71
 """Exit code of a test process whose last message could not be sent: the test closed its connection."""
+
+LONGEST_MESSAGE = 4 << 20
+"""Bytes of one message. ``encode`` cuts what is longer."""
 
 
 class ProtocolError(Exception):
@@ -125,7 +130,8 @@ class RunTest:
 
     *next_test* is the test after it, which decides what pytest tears down. *stays* says whether the process waits for
     another test afterwards. A *queued* message was sent before the test before it ended: it counts only if the process
-    has said that it continues by itself.
+    has said that it continues by itself. *attempts* at the same test have ended with the death of their process.
+    *stacks_every* so many seconds it writes its stacks by itself, on a system where nobody can ask for them.
     """
 
     test: int | str
@@ -137,6 +143,8 @@ class RunTest:
     repeated: bool = False
     stays: bool = False
     queued: bool = False
+    attempts: int = 0
+    stacks_every: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -224,6 +232,7 @@ class Sampled:
     lap_seconds: float | None = None
     judged: list[Json] | None = None
     soak: Json | None = None
+    waits_for: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -234,6 +243,14 @@ class WorkerDied:
     pid: int
     signal: str
     stack: str
+
+
+@dataclass(frozen=True, slots=True)
+class StallDescribed:
+    """The tasks of a stalled test that wait, which only its own process can see. Each is a dict: its ``name``, its
+    awaits as ``frames`` (file, line, function), newest first, and the names of the tasks that it ``awaits``."""
+
+    tasks: list[Json]
 
 
 @dataclass(frozen=True, slots=True)
@@ -254,6 +271,21 @@ class WarningRecorded:
     filename: str
     lineno: int
     line: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class DebuggerEntered:
+    """The test has reached ``breakpoint()`` and waits for the user."""
+
+
+@dataclass(frozen=True, slots=True)
+class PluginsChanged:
+    """What plugins keep has changed in another process (see ``child.plugin_state``). Sent both ways; *version* numbers
+    those from pytest's. *lost*: what could not be copied."""
+
+    changes: str
+    lost: tuple[str, ...] = ()
+    version: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -321,29 +353,47 @@ class CleanExit:
 Message = (
     Hello | StartProcess | StartFailed | TearDownFixtures | FixturesTornDown | EndProcess | Quit | ProcessEnded
     | PrepareInterpreter | RunTest | Finish | ThreadStarted | LockWait | LockTaken | LockWaitEnded | StageEntered
-    | FixtureEntered | Sampled | WorkerDied | PhaseReported | WarningRecorded | JunitRecorded | ResourcesLeft
-    | SessionExit | Interrupted | InternalError | TestDone | CleanExit
+    | FixtureEntered | Sampled | WorkerDied | StallDescribed | PhaseReported | WarningRecorded | JunitRecorded
+    | ResourcesLeft | DebuggerEntered | PluginsChanged | SessionExit | Interrupted | InternalError | TestDone
+    | CleanExit
 )  # fmt: skip
 _KINDS: dict[str, type[Message]] = {kind.__name__: kind for kind in Message.__args__}
 _FIELDS = {kind: tuple(one.name for one in fields(kind)) for kind in _KINDS.values()}
-_TUPLES = {
-    kind: tuple(one.name for one in fields(kind) if str(one.type).startswith("tuple")) for kind in _KINDS.values()
-}
+_TUPLES = {kind: tuple(one.name for one in fields(kind) if "tuple[" in str(one.type)) for kind in _KINDS.values()}
 
 
 def encode(message: Message) -> str:
-    """*message* as one line of JSON. A value that JSON does not know crosses as text."""
+    """*message* as one line of JSON. A value that JSON does not know crosses as text; what is too long is cut."""
     kind = type(message)
-    values = [kind.__name__, {name: getattr(message, name) for name in _FIELDS[kind]}]
+    values: object = [kind.__name__, {name: getattr(message, name) for name in _FIELDS[kind]}]
     try:
-        return _to_json(values)
+        line = to_json(values)
     except Exception:  # odd keys, circles, endless depth
-        return _to_json(plain(values, printable))
+        values = plain(values, printable)
+        line = to_json(values)
+    return line if len(line) <= LONGEST_MESSAGE else _cut_line(values, len(line))
+
+
+def _cut_line(values: object, size: int) -> str:
+    """*values* as JSON of a size that is allowed: long texts and lists lose their middle."""
+    kept = KEPT_BYTES
+    while True:
+        values = cut(values, kept)
+        match values:
+            case ["PhaseReported", {"report": {"sections": list() as sections}}] if kept == KEPT_BYTES:
+                sections.append(("rl-stability", f"Parts of this report were left out: it had {size:,} characters."))
+        line = to_json(values)
+        if len(line) <= LONGEST_MESSAGE or kept == 1:
+            return line
+        kept //= 4
 
 
 def decode(line: str | bytes) -> Message:
     """The message that ``encode`` made *line* of. ``ValueError``: not JSON. ``ProtocolError``: not one of ours."""
-    sent = _from_json(line.decode() if isinstance(line, bytes) else line)
+    try:
+        sent = from_json(line.decode() if isinstance(line, bytes) else line)
+    except RecursionError:
+        raise ProtocolError(f"not a message of ours: {line[:200]!r}") from None
     try:
         name, values = sent
         kind = _KINDS[name]
@@ -351,50 +401,3 @@ def decode(line: str | bytes) -> Message:
         return kind(**values)
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise ProtocolError(f"not a message of ours ({error!r}): {line[:200]!r}") from None
-
-
-def plain(value: object, fallback: Callable[[object], str], depth: int = 20) -> object:
-    """*value* made of JSON's own types; *fallback* makes text of the parts that JSON does not know.
-
-    >>> plain({1: {2, 2}, "x": [None, {(): 1}]}, str)
-    {'1': '{2}', 'x': [None, {'()': 1}]}
-    """
-    try:
-        _to_json_only(value)
-    except Exception:
-        if isinstance(value, Mapping) and depth:
-            return {str(key): plain(item, fallback, depth - 1) for key, item in value.items()}
-        if isinstance(value, (list, tuple)) and depth:
-            return [plain(item, fallback, depth - 1) for item in value]
-        try:
-            return fallback(value)
-        except Exception:
-            return printable(value)
-    return value
-
-
-def _refuse(value: object) -> object:
-    raise TypeError(type(value).__name__)
-
-
-def printable(value: object) -> str:
-    """Text for a value that JSON does not know: what a test puts into a report must never break the report."""
-    try:
-        return repr(value)
-    except Exception:
-        return f"<unprintable {type(value).__name__}>"
-
-
-class _Encoder(json.JSONEncoder):
-    """With references of its own: a test may replace the methods of json's class."""
-
-    iterencode = json.JSONEncoder.iterencode
-
-
-class _Decoder(json.JSONDecoder):
-    raw_decode = json.JSONDecoder.raw_decode
-
-
-_to_json = _Encoder(default=printable).encode
-_to_json_only = _Encoder(default=_refuse).encode
-_from_json = _Decoder().decode

@@ -18,7 +18,7 @@ _ANSWER = 500_000_000
 _clock = (time.monotonic_ns,)
 """The same in all processes. In a tuple, because a test may replace the clocks of every module that it finds."""
 
-PHASES = ("start", "setup", "call", "teardown", "exit")
+PHASES = ("start", "setup", "call", "teardown", "exit", "import")
 
 
 class ProcessCounters:
@@ -85,7 +85,9 @@ class ProcessCounters:
 
     @property
     def phase(self) -> str:
-        return PHASES[self._cells[_PHASE]]
+        """The phase that the test is in; the first if the test has written over this memory."""
+        number = self._cells[_PHASE]
+        return PHASES[number] if number < len(PHASES) else PHASES[0]
 
     @property
     def phase_entered(self) -> int:
@@ -98,6 +100,14 @@ class ProcessCounters:
         return (_clock[0]() - self._cells[_PHASE_ENTERED]) / 1e9
 
 
+def _allocate(descriptor: int, size: int) -> None:
+    """Make a file so long, with room for all of it: a full disk is an error here and not a SIGBUS in a test."""
+    if hasattr(os, "posix_fallocate"):
+        os.posix_fallocate(descriptor, 0, size)
+    else:
+        os.write(descriptor, bytes(size))
+
+
 class ProgressCounters:
     """The counters of all processes of a run, in one small file that each of them maps."""
 
@@ -106,12 +116,20 @@ class ProgressCounters:
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
         try:
             if os.fstat(descriptor).st_size < PROCESSES * _BYTES:
-                os.truncate(path, PROCESSES * _BYTES)
+                _allocate(descriptor, PROCESSES * _BYTES)
             self._map = mmap.mmap(descriptor, PROCESSES * _BYTES)
         finally:
             os.close(descriptor)
         self._cells = memoryview(self._map).cast("Q")
+        self._processes: dict[int, memoryview] = {}
 
     def of_process(self, serial: int) -> ProcessCounters:
         start = serial % PROCESSES * _CELLS
-        return ProcessCounters(self._cells[start : start + _CELLS])
+        cells = self._processes.setdefault(start, self._cells[start : start + _CELLS])
+        return ProcessCounters(cells)
+
+    def close(self) -> None:
+        """Let go of the file, so that every system allows it to be deleted."""
+        for cells in (*self._processes.values(), self._cells):
+            cells.release()
+        self._map.close()

@@ -7,9 +7,20 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from pytest_rlstability.model import messages
+from pytest_rlstability.model.ends import Ends
 from pytest_rlstability.model.messages import Json, Message, ProtocolError
 from pytest_rlstability.model.series import MemoryHistory
 from pytest_rlstability.model.soak_state import SoakState
+
+_STAGES = 100
+"""Stages that are kept of the first, and of the last, that a test has done."""
+_STAGES_LEFT_OUT = "[... {:,} stages left out by rl-stability ...]"
+_WARNINGS = 500
+
+
+def _warnings_left_out(count: int) -> messages.WarningRecorded:
+    text = f"{count:,} more warnings of this test were left out by rl-stability"
+    return messages.WarningRecorded("runtest", "", text, ("builtins", "UserWarning"), "", 0, None)
 
 
 @dataclass(frozen=True)
@@ -40,6 +51,10 @@ class Killed:
     facts: dict[str, object] = field(default_factory=dict)
 
 
+SCRIPT = "script"
+"""The backend of a script, which is not a test."""
+
+
 @dataclass(frozen=True)
 class RunSpec:
     """What was asked."""
@@ -54,6 +69,12 @@ class RunSpec:
     """Whether the process waits for another test afterwards."""
     previous_test: str = ""
     """The test that ran before it in the same process, if one did."""
+    unsafe_fork: str = ""
+    """Why its process, which was forked, should not have been."""
+
+    @property
+    def is_script(self) -> bool:
+        return self.backend == SCRIPT
 
 
 @dataclass
@@ -66,17 +87,26 @@ class Observed:
     phase_start: float = 0.0
     lap: int = 0
     reports: list[Json] = field(default_factory=list)
-    warnings: list[messages.WarningRecorded] = field(default_factory=list)
-    stages_done: list[str] = field(default_factory=list)
+    warnings: Ends[messages.WarningRecorded] | list[messages.WarningRecorded] = field(
+        default_factory=lambda: Ends(_WARNINGS, _warnings_left_out)
+    )
+    stages_done: Ends[str] = field(default_factory=lambda: Ends(_STAGES, _STAGES_LEFT_OUT.format))
     stages_open: tuple[str, ...] = ()
     fixture: str = ""
     """The wide fixture that is being set up."""
     dead_workers: dict[int, messages.WorkerDied] = field(default_factory=dict)
+    waiting_tasks: list[Json] = field(default_factory=list)
+    """The coroutines that a stalled test waits in, as ``StallDescribed`` has them."""
     tear_down_error: str = ""
-    """What wide fixtures raised when they were torn down after the last test."""
+    """What wide fixtures raised when they were torn down after the last test, or before this one."""
     resources_left: list[str] = field(default_factory=list)
     suite_properties: list[tuple[str, str]] = field(default_factory=list)
     junit_attributes: dict[str, str] = field(default_factory=dict)
+    debugged: bool = False
+    """Whether somebody looks at it in a debugger, which no limit may end."""
+    plugin_changes: list[messages.PluginsChanged] = field(default_factory=list)
+    plugins_lost: set[str] = field(default_factory=set)
+    """What plugins kept in the test's process and could not be copied to pytest's."""
     memory: MemoryHistory = field(default_factory=MemoryHistory)
     soak: SoakState | None = None
     soak_seen: float = 0.0
@@ -114,11 +144,19 @@ class Observed:
                 self.fixture = name
             case messages.WorkerDied():
                 self.dead_workers[message.pid] = message
+            case messages.StallDescribed(tasks):
+                self.waiting_tasks = tasks
             case messages.ResourcesLeft(lines):
                 self.resources_left = lines
             case messages.JunitRecorded(properties, attributes):
                 self.suite_properties += [(name, value) for name, value in properties]
                 self.junit_attributes.update(attributes)
+            case messages.DebuggerEntered():
+                self.debugged = True
+            case messages.PluginsChanged():
+                self.plugin_changes.append(message)
+            case messages.FixturesTornDown(error):
+                self.tear_down_error = error
             case messages.SessionExit():
                 self.session_exit = message
             case messages.Interrupted():

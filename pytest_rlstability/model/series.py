@@ -9,6 +9,7 @@ import math
 from array import array
 from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
+from locale import getencoding
 from math import isfinite
 
 from pytest_rlstability.model.units import format_duration, format_size
@@ -17,6 +18,10 @@ CAPACITY = 512
 LAP_TIME = "lap_seconds"
 """The column of a ``PeakTable`` for seconds per lap, computed between one sample and the next."""
 _BARS = "▁▂▃▄▅▆▇█"
+try:
+    _BARS.encode(getencoding())
+except UnicodeEncodeError:  # a terminal of Windows would show escapes
+    _BARS = "_.:-=+*#"
 _NOTHING = math.nan
 _FIRST_ROWS = 16
 NEWEST = 8
@@ -70,6 +75,11 @@ class Series:
 
     def clear(self) -> None:
         self._count = 0
+
+    def scale_growth(self, share: float) -> None:
+        """Take the rest out of all growth since the first sample."""
+        for position in range(1, self._count):
+            self._values[position] = self._values[0] + share * (self._values[position] - self._values[0])
 
     def _halve(self) -> None:
         kept = 1

@@ -1,23 +1,29 @@
-"""Python stacks as faulthandler writes them, made readable: named threads, pytest's own frames left out."""
+"""Python stacks as faulthandler writes them, made readable: named threads, only the frames that matter."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import groupby, takewhile
+from pathlib import PurePath
 
 from pytest_rlstability.compat.cpython import THREAD_START
-from pytest_rlstability.model.user_code import Origin, origin, package_path
+from pytest_rlstability.model.messages import Json
+from pytest_rlstability.model.statements import statement_at
+from pytest_rlstability.model.units import counted
+from pytest_rlstability.model.user_code import Origin, library_name, origin, package_path
 
 _THREAD = re.compile(r"^(?:Current thread|Thread) 0x([0-9a-f]+)(?: \[(.*?)\])? \(most recent call first\):")
 _FRAME = re.compile(r'^  File "(.*)", line (\d+|\?\?\?) in (.*)$')
-_FATAL = re.compile(r"^Fatal Python error: (.*)$", re.MULTILINE)
+_FATAL = re.compile(r"^(?:Fatal Python error|(Windows fatal exception)): (.*)$", re.MULTILINE)
 _EXTENSIONS = re.compile(r"^Extension modules: (.*?)(?: \(total: \d+\))?$", re.MULTILINE)
 
+_IMPORT = "<frozen importlib"
 _RUNNERS = ("child/", "parent/", "session/", "steps/", "doctor/", "plugin.py")
 """The parts of this package that call a test. The other parts are called by the user's code."""
-_PASSED_THROUGH = ("child/locks/", "compat/")
-"""The parts between the user's code and a lock, or between our code and the interpreter."""
+_PASSED_THROUGH = ("child/locks/", "child/dead_workers.py", "compat/")
+"""The parts between the user's code and a lock or a worker, or between our code and the interpreter."""
 
 _SIGNAL_OF = {
     "Segmentation fault": "SIGSEGV",
@@ -27,6 +33,8 @@ _SIGNAL_OF = {
     "Floating-point exception": "SIGFPE",
     "Illegal instruction": "SIGILL",
 }
+_LOOPS = {"asyncio", "trio", "uvloop"}
+"""Packages of event loops."""
 FATAL_WORDS = {name: words for words, name in _SIGNAL_OF.items()}
 """A signal's name -> what faulthandler calls it."""
 
@@ -73,8 +81,46 @@ class ThreadStack:
 
     def render(self) -> str:
         title = f"thread {self.name}" + (" (crashed here)" if self.current else "")
-        lines = [f'  File "{frame.file}", line {frame.line}, in {frame.function}' for frame in self.own_frames]
-        return "\n".join([title, *(lines or ["  <no Python frame>"])])
+        return render_frames(title, self.own_frames)
+
+
+@dataclass(frozen=True)
+class WaitingTask:
+    """A coroutine that waits: the awaits that lead to where it does, newest first."""
+
+    title: str
+    frames: tuple[Frame, ...]
+
+    @classmethod
+    def of(cls, sent: Json) -> WaitingTask:
+        """What a task of ``messages.StallDescribed`` says."""
+        frames = tuple(Frame(*frame) for frame in sent["frames"])
+        return cls(f"task {sent['name']}" if sent["name"] else f"coroutine {frames[-1].function}", frames)
+
+    def render(self) -> str:
+        return render_frames(self.title, self.frames)
+
+
+def render_frames(title: str, frames: Sequence[Frame]) -> str:
+    """A stack as in a traceback: the newest frame last, each with its source. Of libraries only the newest frame of all
+    is shown, and of this package none."""
+    shown = [frame for frame in reversed(frames) if not (package_path(frame.file) or frame.file.startswith(_IMPORT))]
+    lines = []
+    for library, several in groupby(shown, lambda frame: "" if frame is shown[-1] else library_name(frame.file)):
+        for frame in () if library else several:
+            lines.append(f'  File "{frame.file}", line {frame.line}, in {frame.function}')
+            if source := statement_at(frame.file, frame.line):
+                lines.append(f"    {source}")
+        if library:
+            lines.append(f"  ... {counted(len([*several]), 'frame')} in {library}")
+    return "\n".join([title, *(lines or ["  <no Python frame>"])])
+
+
+def is_event_loop(frames: Sequence[Frame]) -> bool:
+    """Whether a thread with these *frames*, newest first, is in an event loop that has nothing to run."""
+    inner = [PurePath(frame.file).parts[-3:] for frame in takewhile(lambda frame: not frame.is_users, frames)]
+    in_loop = any(_LOOPS.intersection(parts) for parts in inner)
+    return in_loop and bool({*_LOOPS, "selectors.py"}.intersection(inner[0]))
 
 
 @dataclass(frozen=True)
@@ -83,11 +129,15 @@ class StackDump:
 
     threads: tuple[ThreadStack, ...] = ()
     fatal: str = ""
+    exception: bool = False
+    """Whether *fatal* is the name of an exception of Windows, and not of a signal."""
     extensions: tuple[str, ...] = ()
 
     @property
     def signal(self) -> str:
-        """The signal that caused the dump; empty for a dump on request, or when the signal is not known."""
+        """The signal, or exception of Windows, that caused the dump; empty for a dump on request, or if not known."""
+        if self.exception:
+            return self.fatal.strip()
         return _SIGNAL_OF.get(self.fatal.strip(), "")
 
     @property
@@ -114,7 +164,8 @@ def parse_dump(text: str, names: Mapping[int, str] | None = None) -> StackDump:
     extensions = _EXTENSIONS.search(text)
     return StackDump(
         threads=_parse_threads(text, names or {}, fatal is not None),
-        fatal=fatal[1] if fatal else "",
+        fatal=fatal[2] if fatal else "",
+        exception=bool(fatal and fatal[1]),
         extensions=tuple(name.strip() for name in extensions[1].split(",")) if extensions else (),
     )
 

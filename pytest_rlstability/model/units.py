@@ -23,6 +23,18 @@ KEPT_BYTES = 256 * 1024
 """How much of the head and how much of the tail of one captured stream is kept in a report."""
 
 
+def shorten(text: str, kept: int = KEPT_BYTES) -> str:
+    """*text*, with its middle left out when it is too long: *kept* characters at each end stay.
+
+    >>> shorten("abcdefghij", 2)
+    'ab\\n[... 6 characters left out by rl-stability ...]\\nij'
+    """
+    left_out = len(text) - 2 * kept
+    if left_out <= 0:
+        return text
+    return f"{text[:kept]}\n[... {left_out:,} characters left out by rl-stability ...]\n{text[-kept:]}"
+
+
 def parse_duration(value: str | float) -> float:
     """Seconds in *value*: a number of seconds, or text such as ``250ms``, ``30 s``, ``10min``, ``8h``."""
     return _quantity(value, (int, float), _SECONDS, DURATION_FORM)

@@ -32,6 +32,7 @@ _WINDOWS = re.compile(r"[A-Za-z]:[\\/]|\\\\")
 _SCRIPT = re.compile(r"/(?:bin|scripts)/(?:pytest|py\.test)(?:\.exe/__main__\.py|-script\.py)?$")
 # The standard library of another interpreter, for stacks from another machine.
 _OTHER_STANDARD_LIBRARY = re.compile(r"/lib(?:64)?/(?:python|pypy)3\.\d+t?/|/python3\d+\.zip/")
+_BEFORE_STANDARD_LIBRARY = re.compile(r"^.*?(?:/lib(?:64)?/(?:python|pypy)3[^/]*/|/python3\d+\.zip/|/lib/)")
 _WINDOWS_STANDARD_LIBRARY = re.compile(
     r"/python3\d+(?:-\d\d)?/lib/|/python/3\.\d+\.\d+/x\d\d/lib/|conda3?/(?:envs/[^/]+/)?lib/|"
     r"/pythonsoftwarefoundation\.python\.3[^/]*/lib/"
@@ -62,6 +63,21 @@ def package_path(path: str) -> str:
         if (installed := _INSTALLED.match(form)) and installed[2] == _PACKAGE:
             return form[installed.end() + 1 :]
     return ""
+
+
+def library_name(path: str) -> str:
+    """The package or module of a library, or of the standard library, that the file at *path* is in; empty for others.
+
+    >>> library_name("/venv/lib/python3.12/site-packages/torch/nn/modules/module.py")
+    'torch'
+    >>> library_name("/usr/lib/python3.12/threading.py"), library_name("/game/env.py")
+    ('threading', '')
+    """
+    if origin(path) in (Origin.USER, Origin.GENERATED, Origin.OURS):
+        return ""
+    if installed := _INSTALLED.match(_plain(path)):
+        return installed[2].removesuffix(".py")
+    return _BEFORE_STANDARD_LIBRARY.sub("", _plain(path)).partition("/")[0].removesuffix(".py")
 
 
 def _forms(path: str) -> tuple[str, ...]:

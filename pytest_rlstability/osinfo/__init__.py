@@ -3,6 +3,12 @@
 from __future__ import annotations
 
 import os
+import sys
+
+LINUX = sys.platform == "linux"
+WINDOWS = sys.platform == "win32"
+CAN_FORK = LINUX and hasattr(os, "pidfd_open")
+"""Whether tests can be forked: where they can, their parent notices their end by a pidfd."""
 
 
 class UnavailableError(Exception):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import sys
 from collections.abc import Iterable
 from os import close, dup2, listdir  # bound here: a test may replace them
 from pathlib import Path
@@ -13,6 +14,12 @@ from pytest_rlstability.osinfo import UnavailableError, linux
 _OWN = next((path for path in (linux.OWN_DESCRIPTORS, "/dev/fd") if os.path.isdir(path)), "")
 _SOCKET_DIRECTORIES = "pymp-"
 """What the names of multiprocessing's directories begin with. A process that is killed does not remove its own."""
+
+if sys.platform == "win32":
+    BINARY = os.O_BINARY
+else:
+    BINARY = 0
+"""For ``os.open``, beside others: without it Windows changes line ends."""
 
 
 def own_descriptors() -> list[str]:

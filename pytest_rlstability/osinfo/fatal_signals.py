@@ -8,6 +8,7 @@ import platform
 import signal
 import sys
 import time
+from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
 
@@ -20,11 +21,18 @@ STACKS_SIGNAL: int | None = signal.SIGRTMIN + 7 if hasattr(signal, "SIGRTMIN") e
 """Sent to make a live process write its Python stacks; needs no GIL."""
 POSITION_SIGNAL: int | None = None if STACKS_SIGNAL is None else STACKS_SIGNAL + 1
 """Sent to one thread to make it write its own stack. It reads no other thread's, so the thread may go on."""
+DESCRIBE_SIGNAL: int | None = None if STACKS_SIGNAL is None else STACKS_SIGNAL + 2
+"""Sent to a stalled test before it is killed, to have its main thread describe what only Python code can see."""
 
 _WINDOWS_CRASHES = {
-    0xC0000005: "ACCESS_VIOLATION", 0xC00000FD: "STACK_OVERFLOW", 0xC000001D: "ILLEGAL_INSTRUCTION",
-    0xC0000374: "HEAP_CORRUPTION", 0xC0000094: "INTEGER_DIVIDE_BY_ZERO", 0xC0000409: "STACK_BUFFER_OVERRUN",
+    0x80000003: "breakpoint", 0xC0000005: "access violation", 0xC0000006: "page error",
+    0xC0000017: "no memory", 0xC000001D: "illegal instruction", 0xC0000094: "int divide by zero",
+    0xC0000096: "privileged instruction", 0xC00000FD: "stack overflow", 0xC0000135: "DLL not found",
+    0xC000013A: "Ctrl-C", 0xC0000374: "heap corruption", 0xC0000409: "stack buffer overrun",
 }  # fmt: skip
+"""NTSTATUS -> its name, as faulthandler writes it where it does."""
+_NTSTATUS = 0x80000000
+"""Exit codes from here on are exceptions. No other system has exit codes above 255."""
 
 _libc = ctypes.CDLL(None) if sys.platform == "linux" else None
 _SYS_TGKILL = {"x86_64": 234, "aarch64": 131}.get(platform.machine())
@@ -42,11 +50,18 @@ def signal_name(number: int) -> str:
         return f"signal {number}"
 
 
+def signal_number(name: str) -> int:
+    """11 for ``SIGSEGV``."""
+    return signal.Signals[name].value
+
+
 def signal_of_exit(exit_code: int | None) -> str:
     """The signal, or Windows exception, that an exit code stands for: ``SIGSEGV`` for -11; empty for any other end."""
     if exit_code is not None and exit_code < 0:
         return signal_name(-exit_code)
-    return _WINDOWS_CRASHES.get((exit_code or 0) & 0xFFFFFFFF, "") if os.name == "nt" else ""
+    if exit_code is None or exit_code < _NTSTATUS:
+        return ""
+    return _WINDOWS_CRASHES.get(exit_code, f"exception 0x{exit_code:08X}")
 
 
 def worker_faults_path(directory: Path, pid: int) -> Path:
@@ -80,13 +95,20 @@ def hold_on_fatal_signals() -> None:
     dumps the Python stacks, re-raises, and stops at the instruction that failed, where a debugger can still read its
     native stack."""
     if _libc is not None:
-        _handle_fatal_signals(_libc, ctypes.cast(_libc.pause, ctypes.c_void_p))
+        _set_handlers(_libc, FATAL_SIGNALS, ctypes.cast(_libc.pause, ctypes.c_void_p))
+
+
+def exit_on_signal(number: int) -> None:
+    """Make libc's ``_exit`` the handler of a signal. It ends the process without running any Python; the exit status is
+    the signal's number."""
+    if _libc is not None:
+        _set_handlers(_libc, (number,), ctypes.cast(_libc._exit, ctypes.c_void_p))
 
 
 def default_fatal_signals() -> None:
     """Let the fatal signals kill again."""
     if _libc is not None:
-        _handle_fatal_signals(_libc, None)
+        _set_handlers(_libc, FATAL_SIGNALS, None)
 
 
 class FatalHandlers:
@@ -105,7 +127,7 @@ class FatalHandlers:
                 _libc.sigaction(number, action, None)
 
 
-def _handle_fatal_signals(libc: ctypes.CDLL, handler: ctypes.c_void_p | None) -> None:
+def _set_handlers(libc: ctypes.CDLL, numbers: Iterable[int], handler: ctypes.c_void_p | None) -> None:
     libc.signal.argtypes, libc.signal.restype = (ctypes.c_int, ctypes.c_void_p), ctypes.c_void_p
-    for number in FATAL_SIGNALS:
+    for number in numbers:
         libc.signal(number, handler)

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import ctypes
 import os
+import re
+import struct
 import threading
+from collections import defaultdict
 from contextlib import suppress
 
 from pytest_rlstability.compat.cpython import module_of_thread, numba_has_threads
@@ -12,6 +15,14 @@ from pytest_rlstability.osinfo import linux
 
 _OPENMP = ("libgomp", "libomp", "libiomp")
 _PAUSE_HARD = 2
+_RESTARTED = re.compile("openblas|opencv|/cv2")
+"""Libraries that start their threads again after a fork."""
+_RUNTIME = re.compile(
+    r"/(libc|libc\+\+|libstdc\+\+|libpthread|ld-linux[^/]*|ld|libpython[^/]*|python[^/]*)[.\d-]*(so|$)"
+)
+_INSTALLED = re.compile(r"/(?:site|dist)-packages/([^/]+?)(?:\.libs)?/")
+_STACK = 1 << 13
+_MOST_LISTED = 3
 
 
 class ThreadsAtStart:
@@ -21,28 +32,83 @@ class ThreadsAtStart:
     def __init__(self) -> None:
         self._native = frozenset(linux.threads_of(os.getpid()))
         self._python = frozenset(threading.enumerate())
+        self._running = len(self._native)
+        self._modules: list[str] = []
+
+    def note_import(self, module: str) -> None:
+        """*module* was imported just now: whether that started threads."""
+        running = len(linux.own_threads())
+        if running > self._running:
+            self._modules.append(module)
+        self._running = running
 
     def reason_against_fork(self) -> str:
         """Names the threads that were started since and would be missing; empty when there are none.
 
-        Threads of OpenMP are ended here and come back when they are needed. Those of OpenBLAS have no name of their
-        own, and OpenBLAS starts them again after a fork.
+        Threads of OpenMP are ended here and come back when they are needed. Those of OpenBLAS and OpenCV are started
+        again after a fork.
         """
         pause_openmp()
         python = [thread for thread in threading.enumerate() if thread not in self._python and not _is_plugins(thread)]
-        own = linux.stat(os.getpid())
-        since = {*linux.threads_of(os.getpid())} - self._native
-        stats = [stat for thread in since if (stat := linux.stat(os.getpid(), thread)) is not None]
-        names = {stat.name for stat in stats} - {own.name if own is not None else ""}
-        if python or names:
-            listed = ", ".join(sorted({thread.name for thread in python} | names)[:3])
-            return f"threads run since modules were imported, and would be missing in a fork: {listed}"
+        names = defaultdict[str, list[str]](list)
+        for thread in python:
+            names[module_of_thread(thread)].append(thread.name)
+        known = self._native | {thread.native_id for thread in threading.enumerate()}
+        for number in sorted(set(linux.threads_of(os.getpid())) - known):
+            if (name := _missed_name(number)) is not None:
+                names[_package(_library_of(number))].append(name)
+        if names:
+            listed = "; ".join(_listed(library, found) for library, found in [*names.items()][:_MOST_LISTED])
+            modules = " and ".join(self._modules[:_MOST_LISTED])
+            since = f"{modules} was imported" if len(self._modules) == 1 else f"{modules or 'modules'} were imported"
+            return f"threads run since {since}, and would be missing in a fork: {listed}"
         return "numba has used its thread pool" if numba_has_threads() else ""
 
 
 def _is_plugins(thread: threading.Thread) -> bool:
     """Whether a plugin of pytest runs the thread, for the process that reports."""
     return module_of_thread(thread).startswith(("pytest_", "_pytest", "xdist", "execnet"))
+
+
+def _missed_name(thread: int) -> str | None:
+    """The name of a native thread that a forked process would miss; None for one that it would not."""
+    stat, own = linux.stat(os.getpid(), thread), linux.stat(os.getpid())
+    library = _library_of(thread)
+    if stat is None or own is None or _RESTARTED.search(library):
+        return None
+    # One without a name, and in no library that is known, may be on its way to its end.
+    return stat.name if library or stat.name != own.name else None
+
+
+def _library_of(thread: int) -> str:
+    """The file of the native library whose code a thread of this process runs; empty if unknown.
+
+    The first address on its stack that is in a library, and not in one that every thread uses, tells.
+    """
+    top = linux.stack_pointer(os.getpid(), thread)
+    stack = next((region for region in linux.mappings() if top and region.start <= top < region.end), None)
+    if top is None or stack is None:
+        return ""
+    memory = linux.read_memory(os.getpid(), top, min(_STACK, stack.end - top)) or b""
+    code = [region for region in linux.mappings(having=b" r-xp ") if not _RUNTIME.search(region.name)]
+    for (address,) in struct.iter_unpack("P", memory[: len(memory) // 8 * 8]):
+        for region in code:
+            if region.start <= address < region.end and "/" in region.name:
+                return region.name
+    return ""
+
+
+def _package(library: str) -> str:
+    package = _INSTALLED.search(library)
+    return package[1] if package else os.path.basename(library)
+
+
+def _listed(library: str, names: list[str]) -> str:
+    """``polars (polars-0, polars-1, polars-2 and 3 more)``."""
+    different = [*dict.fromkeys(names)]
+    more = f" and {len(different) - _MOST_LISTED} more" if len(different) > _MOST_LISTED else ""
+    listed = f"{', '.join(different[:_MOST_LISTED])}{more}"
+    return f"{library} ({listed})" if library else listed
 
 
 def pause_openmp() -> None:

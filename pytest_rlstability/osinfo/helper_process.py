@@ -37,7 +37,7 @@ class HelperProcess(subprocess.Popen[bytes]):
     ) -> None:
         merged: dict[str, str | None] = {**os.environ, **(environment or {})}
         variables = {name: value for name, value in merged.items() if value is not None}
-        super().__init__(command, stdin=subprocess.DEVNULL, env=variables, **others)
+        super().__init__(command, env=variables, **{"stdin": subprocess.DEVNULL, **others})
 
     def ended_within(self, seconds: float) -> bool:
         """Whether it ends by itself within so many seconds."""

@@ -7,23 +7,29 @@ from __future__ import annotations
 
 import os
 import re
+import struct
+import sys
 from collections.abc import Iterator
 from io import FileIO
 from os import close, listdir, read, readlink  # bound here: a test may replace them
 from os import open as open_descriptor
 from pathlib import Path
 
+from pytest_rlstability.model.redaction import redacted
 from pytest_rlstability.osinfo import UnavailableError, require_directory
-from pytest_rlstability.osinfo.proc_records import MappedRegion, Stat, Status
+from pytest_rlstability.osinfo.proc_records import FileLock, MappedRegion, Stat, Status
 
 PAGE = os.sysconf("SC_PAGE_SIZE") if hasattr(os, "sysconf") else 4096
 GONE = "?"
 """The target of a descriptor that cannot be read."""
 OWN_DESCRIPTORS = "/proc/self/fd"
+_READ = os.O_RDONLY if sys.platform == "win32" else os.O_RDONLY | os.O_CLOEXEC
 
+_LONGEST_COMMAND = 4096
 _ROOT = Path("/")
 _NO_LIMIT = 2**60
 """Version 1 of control groups writes a number above this for "no limit"."""
+_MOST_POLLED = 1024
 
 Pid = int | str
 """The number of a process, or ``"self"``."""
@@ -34,7 +40,7 @@ Pid = int | str
 
 def read_file(path: str) -> bytes:
     """A whole file, in half the time that ``open`` takes."""
-    descriptor = open_descriptor(path, os.O_RDONLY | os.O_CLOEXEC)
+    descriptor = open_descriptor(path, _READ)
     try:
         return b"".join(iter(lambda: read(descriptor, 1 << 16), b""))
     finally:
@@ -52,7 +58,7 @@ def _about(pid: Pid, name: str, thread: int | None = None) -> bytes:
 def read_memory(pid: int, address: int, size: int) -> bytes | None:
     """Bytes of another process's memory; None where that is not allowed, or nothing is there."""
     try:
-        descriptor = open_descriptor(f"/proc/{pid}/mem", os.O_RDONLY | os.O_CLOEXEC)
+        descriptor = open_descriptor(f"/proc/{pid}/mem", _READ)
         try:
             found = os.pread(descriptor, size, address)
         finally:
@@ -86,7 +92,7 @@ class AddressSpace:
 
     def __init__(self) -> None:
         try:
-            self._descriptor = open_descriptor("/proc/self/statm", os.O_RDONLY | os.O_CLOEXEC)
+            self._descriptor = open_descriptor("/proc/self/statm", _READ)
         except OSError as error:
             raise UnavailableError(f"cannot read /proc/self/statm: {error.strerror}") from None
 
@@ -117,9 +123,9 @@ def children_of(pid: int) -> list[int]:
 
 
 def command_of(pid: int) -> str:
-    """The command line of a process; a zombie has none."""
-    words = _about(pid, "cmdline").split(b"\0")
-    return " ".join(word.decode(errors="replace") for word in words if word)
+    """The beginning of the command line of a process, without what looks like a credential; a zombie has none."""
+    words = _about(pid, "cmdline")[:_LONGEST_COMMAND].split(b"\0")
+    return " ".join(redacted(word.decode(errors="replace") for word in words if word))
 
 
 def has_variable(pid: int, variable: str) -> bool:
@@ -133,6 +139,18 @@ def has_timers(pid: int) -> bool | None:
         return bool(read_file(f"/proc/{pid}/timers").strip())
     except OSError:
         return None
+
+
+def exit_status(pid: int) -> int | None:
+    """How a process has ended that its parent has not waited for, as ``subprocess`` gives it; None if it is alive, or
+    if that is not known."""
+    fields = _about(pid, "stat").rpartition(b")")[2].split()
+    return os.waitstatus_to_exitcode(int(fields[49])) if len(fields) > 49 and fields[0] == b"Z" else None
+
+
+def ended_by(pid: int) -> int:
+    """The signal that has ended a process which its parent has not waited for; 0 if none has, or if it is alive."""
+    return max(0, -(exit_status(pid) or 0))
 
 
 def stat(pid: int, thread: int | None = None) -> Stat | None:
@@ -177,6 +195,12 @@ def system_call(pid: int, thread: int) -> list[int] | None:
     return [int(words[0]), *(int(word, 16) for word in words[1:7])] if words[0].isdigit() else []
 
 
+def stack_pointer(pid: int, thread: int) -> int | None:
+    """Where the stack of a thread ends that is in a system call; None when it computes."""
+    words = _about(pid, "syscall", thread).split()
+    return int(words[-2], 16) if len(words) > 2 else None
+
+
 # Descriptors
 
 
@@ -202,21 +226,35 @@ def links_of(pid: int) -> list[str]:
     return [descriptor_target(pid, descriptor) for descriptor in descriptors_of(pid)]
 
 
+def inotify_watches() -> dict[str, int]:
+    """The inotify descriptors of this process, and how many watches each has."""
+    found = [name for name in _names(OWN_DESCRIPTORS) if descriptor_target("self", name) == "anon_inode:inotify"]
+    return {name: _about("self", f"fdinfo/{name}").count(b"inotify wd:") for name in found}
+
+
 def watched_by(pid: int, epoll: int) -> list[int]:
     """The descriptors that an epoll instance watches."""
     text = _about(pid, f"fdinfo/{epoll}")
     return [int(number) for number in re.findall(rb"^tfd:\s*(\d+)", text, re.MULTILINE)]
 
 
-def lock_holders(pid: int, descriptor: int) -> list[int]:
-    """The processes that hold a lock on the file that *descriptor* of *pid* has open."""
+def polled_by(pid: int, thread: int) -> list[int]:
+    """The descriptors that a thread waits for in ``poll``."""
+    _, where, count, *_ = system_call(pid, thread) or [0, 0, 0]
+    polled = read_memory(pid, where, 8 * count) if 0 < count <= _MOST_POLLED else None
+    return [descriptor for descriptor, _, _ in struct.iter_unpack("ihh", polled or b"") if descriptor >= 0]
+
+
+def file_locks(pid: int, descriptor: int) -> list[FileLock]:
+    """The locks that processes hold on the file that *descriptor* of *pid* has open."""
     try:
         file = os.stat(descriptor_path(pid, descriptor))
     except OSError:
         return []
     name = f"{os.major(file.st_dev):02x}:{os.minor(file.st_dev):02x}:{file.st_ino}"
-    lines = (line.split() for line in machine_text("locks").splitlines())
-    return [int(fields[4]) for fields in lines if fields[1] != "->" and fields[5] == name and fields[4] != "-1"]
+    lines = (line.split() for line in machine_text("locks").splitlines() if name in line)
+    held = (fields for fields in lines if fields[1] != "->" and fields[5] == name and fields[4] != "-1")
+    return [FileLock(int(fields[4]), fields[3] == "WRITE", int(fields[6])) for fields in held]
 
 
 def unix_sockets(prefix: str) -> Iterator[tuple[int, str]]:

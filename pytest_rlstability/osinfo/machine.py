@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import platform
-from collections.abc import Iterable
 from importlib import metadata
 
 _OF_INTEREST = (
@@ -21,11 +20,9 @@ def platform_line() -> str:
     return ", ".join(part for part in parts if part)
 
 
-def versions_line(modules: Iterable[str] = ()) -> str:
-    """The versions of the packages that matter to training code, and of those that *modules* belong to."""
-    wanted = {name.split(".")[0].lower() for name in modules}
-    shown = [name for name in _OF_INTEREST if name.startswith("pytest") or {name, name.replace("-", "_")} & wanted]
-    return ", ".join(f"{name} {version}" for name in shown if (version := _version(name)))
+def versions_line() -> str:
+    """The versions of the installed packages that matter to training code."""
+    return ", ".join(f"{name} {version}" for name in _OF_INTEREST if (version := _version(name)))
 
 
 @functools.cache

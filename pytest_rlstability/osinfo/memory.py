@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import os
-import sys
 from pathlib import Path
 
-from pytest_rlstability.osinfo import linux, portable
+from pytest_rlstability.osinfo import LINUX, linux, portable
 from pytest_rlstability.osinfo.processes import descendants_of
 
 
@@ -17,7 +16,7 @@ def resident_memory(pid: int) -> int:
 
 
 def _own_and_shared(pid: int) -> tuple[int, int]:
-    if sys.platform != "linux":
+    if not LINUX:
         return portable.resident_memory(pid), 0
     status = linux.status(pid)
     return (0, 0) if status is None else (status.size(b"RssAnon"), status.size(b"RssShmem"))
@@ -25,7 +24,7 @@ def _own_and_shared(pid: int) -> tuple[int, int]:
 
 def memory_fields(root: Path = Path("/")) -> dict[str, int]:
     """The memory of the machine in bytes: ``MemTotal``, ``MemAvailable`` and, on Linux, others."""
-    return linux.memory_fields(root) if sys.platform == "linux" else portable.memory_fields()
+    return linux.memory_fields(root) if LINUX else portable.memory_fields()
 
 
 def memory_room(limit: int | None = None) -> float:

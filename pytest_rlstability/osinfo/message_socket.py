@@ -7,48 +7,43 @@ journal of the test, without a file, and the reader gets each message at once.
 from __future__ import annotations
 
 import socket
-import struct
 import sys
 from _socket import socket as RawSocket  # noqa: N812
 from contextlib import suppress
-from dataclasses import dataclass
-from pathlib import Path
-from socket import SOCK_STREAM, SOL_SOCKET, create_connection, create_server
+from os import write as _write
+from socket import SOCK_STREAM, create_connection
 from socket import socket as Socket  # noqa: N812
 from threading import Lock
 
-from pytest_rlstability.compat.cpython import accept_descriptor
-from pytest_rlstability.model.messages import Message, decode, encode
+from pytest_rlstability.model.messages import LONGEST_MESSAGE, InternalError, Message, ProtocolError, decode, encode
 
-if sys.platform == "linux":
-    from os import getuid
-    from socket import SO_PEERCRED
+if sys.platform == "win32":
+    from select import select
+else:
+    from select import POLLOUT, poll
 
 Address = str | tuple[str, int]
-_UNIX = getattr(socket, "AF_UNIX", None)
-_BACKLOG = 64
-_CREDENTIALS = struct.Struct("iII")
-_send_all, _receive, _connect, _close = RawSocket.sendall, RawSocket.recv, RawSocket.connect, RawSocket.close
+UNIX = getattr(socket, "AF_UNIX", None)
+_LONGEST_GREETING = 4096
+_READ_AT_ONCE = 2 * LONGEST_MESSAGE
+_SEND_LIMIT = 10.0
+_send, _receive, _connect, _close = RawSocket.send, RawSocket.recv, RawSocket.connect, RawSocket.close
+_fileno = RawSocket.fileno
 """Bound here, as all functions that this module uses: a test may replace those of its process."""
 
 
-@dataclass(frozen=True)
-class Endpoint:
-    """Where pytest's process listens, the token that its own processes show, and the directory of the run."""
-
-    address: Address
-    token: str
-    directory: Path
-
-
 class MessageSocket:
-    """One end of a connection. ``send`` waits until the kernel has the message, ``receive`` until there is one."""
+    """One end of a connection. ``send`` waits until the kernel has the message, ``receive`` until there is one. At the
+    end that does not block, ``send`` waits no longer than it takes a reader that is alive."""
 
     def __init__(self, connection: Socket) -> None:
         self._socket = connection
         self._unread = bytearray()
         self._received: list[Message] = []
         self._lock = Lock()
+        self._room: poll | None = None
+        self._copy: int | None = None
+        self._lines = 0
         self.closed = False
 
     def fileno(self) -> int:
@@ -61,11 +56,27 @@ class MessageSocket:
         with self._lock:
             if self.closed:
                 return False
-            try:
-                _send_all(self._socket, line)
-            except OSError:
-                self.closed = True
+            if self._copy is not None:
+                _write(self._copy, line)
+            while line:
+                try:
+                    line = line[_send(self._socket, line) :]
+                except BlockingIOError:
+                    self.closed = not self.has_room(_SEND_LIMIT)
+                except OSError:
+                    self.closed = True
+                if self.closed:
+                    break
         return not self.closed
+
+    def has_room(self, seconds: float | None = 0) -> bool:
+        """Whether a short message can be sent at once, or within so many *seconds*; without a limit if None."""
+        if sys.platform == "win32":
+            return bool(select([], [_fileno(self._socket)], [], seconds)[1])
+        if self._room is None:
+            self._room = poll()
+            self._room.register(_fileno(self._socket), POLLOUT)
+        return bool(self._room.poll(None if seconds is None else seconds * 1000))
 
     def receive(self) -> Message | None:
         """The next message, waiting for it; None when the other end is gone."""
@@ -75,16 +86,49 @@ class MessageSocket:
             self._received += self._split()
         return self._received.pop(0)
 
+    def greeting(self) -> Message | None:
+        """The first message, once all of it is here; ``ProtocolError`` when it is not one of ours. Anybody may be at
+        the other end: no more is read and kept than a greeting needs."""
+        self._read(_LONGEST_GREETING)
+        line, complete, rest = bytes(self._unread).lstrip(b"\n").partition(b"\n")
+        if not complete:
+            if self.closed or len(self._unread) >= _LONGEST_GREETING:
+                raise ProtocolError("no greeting")
+            return None
+        self._unread = bytearray(rest)
+        try:
+            return decode(line)
+        except ValueError:
+            raise ProtocolError("no greeting") from None
+
+    def keep_copy(self, descriptor: int) -> None:
+        """Write every further message to a file too. A system without Unix sockets may drop what a process had sent
+        when that process dies."""
+        self._copy = descriptor
+
+    def dropped(self, copy: bytes) -> list[Message]:
+        """The messages of the other end's *copy* that have not arrived. It has died."""
+        lines = [line for line in copy.split(b"\n") if line]
+        self._unread = bytearray(b"\n".join([*lines[self._lines :], b""]))
+        return self._split()
+
+    def take_unread(self) -> bytes:
+        """What came after the greeting, on a connection that carries no further messages."""
+        unread, self._unread = bytes(self._unread), bytearray()
+        return unread
+
     def drain(self) -> list[Message]:
-        """The messages that are here now; sets ``closed`` at the end of the stream. The socket must not block."""
-        while self._read():
+        """The messages that are here now, or the first of very many; sets ``closed`` at the end of the stream. A line
+        that is not one of ours, as a test can write to our descriptor, is an ``InternalError``. The socket must not
+        block."""
+        while len(self._unread) < _READ_AT_ONCE and self._read():
             pass
         return self._split()
 
-    def _read(self) -> bool:
+    def _read(self, size: int = 1 << 20) -> bool:
         """Read once; whether anything came."""
         try:
-            data = _receive(self._socket, 1 << 20)
+            data = _receive(self._socket, size)
         except BlockingIOError:
             return False
         except OSError:
@@ -95,11 +139,18 @@ class MessageSocket:
 
     def _split(self) -> list[Message]:
         *lines, rest = self._unread.split(b"\n")
-        self._unread = bytearray(rest)
-        messages = []
+        messages: list[Message] = []
         for line in filter(None, lines):
+            self._lines += 1
             with suppress(ValueError):  # cut short by a signal handler in the sender
-                messages.append(decode(bytes(line)))
+                try:
+                    messages.append(decode(bytes(line)))
+                except ProtocolError as error:
+                    messages.append(InternalError(str(error)))
+        if len(rest) > LONGEST_MESSAGE:
+            messages.append(InternalError(f"a message of more than {LONGEST_MESSAGE:,} bytes: {bytes(rest[:200])!r}"))
+            rest = bytearray()
+        self._unread = bytearray(rest)
         return messages
 
     def close(self) -> None:
@@ -108,37 +159,11 @@ class MessageSocket:
         _close(self._socket)
 
 
-def listen(directory: Path) -> tuple[Socket, Address]:
-    """A listening socket that only this machine can reach, and its address."""
-    if _UNIX is None:
-        server = create_server(("127.0.0.1", 0), backlog=_BACKLOG)
-        return server, server.getsockname()[:2]
-    # Linux has addresses without a file. The path of a file would not fit if TMPDIR is long.
-    path = f"\0{directory.name}" if sys.platform == "linux" else str(directory / "socket")
-    server = Socket(_UNIX, SOCK_STREAM)
-    server.bind(path)
-    server.listen(_BACKLOG)
-    return server, path
-
-
-def accept(server: Socket) -> Socket:
-    """The next connection. The server's own method would make it of whatever ``socket.socket`` is by now."""
-    return Socket(fileno=accept_descriptor(server))
-
-
 def connect(address: Address) -> Socket:
     """A connection to an address that ``listen`` returned."""
     if not isinstance(address, str):
         return create_connection(address)
-    assert _UNIX is not None
-    connection = Socket(_UNIX, SOCK_STREAM)
+    assert UNIX is not None
+    connection = Socket(UNIX, SOCK_STREAM)
     _connect(connection, address)
     return connection
-
-
-def is_own_user(connection: Socket) -> bool:
-    """Whether a process of this user, or root's, is at the other end. Where that cannot be asked, the token decides."""
-    if sys.platform != "linux":
-        return True
-    _, user, _ = _CREDENTIALS.unpack(connection.getsockopt(SOL_SOCKET, SO_PEERCRED, _CREDENTIALS.size))
-    return user in (getuid(), 0)

@@ -5,13 +5,13 @@ from __future__ import annotations
 import re
 import shutil
 import subprocess
-import sys
 import sysconfig
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from pytest_rlstability.model.user_code import Origin, origin
+from pytest_rlstability.osinfo import LINUX
 
 _LIMIT = 20.0
 _KEPT_FRAMES = 14
@@ -50,7 +50,7 @@ def native_stack(pid: int, mode: str = "auto") -> str:
     is none, a line in parentheses says why."""
     if mode == "off":
         return "(off)"
-    if sys.platform != "linux":
+    if not LINUX:
         return "(only on Linux)"
     reasons = []
     for name, (arguments, parse) in _TOOLS.items():

@@ -4,24 +4,41 @@ from __future__ import annotations
 
 import socket
 import struct
-import sys
 from collections.abc import Iterable
 
-from pytest_rlstability.osinfo.linux import descriptor_target, links_of, lock_holders, pids, watched_by
+from pytest_rlstability.osinfo import LINUX
+from pytest_rlstability.osinfo.databases import locked_databases
+from pytest_rlstability.osinfo.linux import (
+    GONE,
+    descriptor_target,
+    file_locks,
+    links_of,
+    pids,
+    polled_by,
+    watched_by,
+)
 from pytest_rlstability.osinfo.portable import connections_of
 from pytest_rlstability.osinfo.processes import process_name
-from pytest_rlstability.osinfo.threads import STOPPED, ThreadState, TreeState, look_at_process
+from pytest_rlstability.osinfo.threads import (
+    MULTIPLEXERS,
+    SLEEPS,
+    STOPPED,
+    ThreadState,
+    TreeState,
+    look_at_process,
+    waits_for_processes,
+)
 
-_MULTIPLEXERS = ("poll", "ppoll", "select", "pselect6", "epoll_wait", "epoll_pwait", "epoll_pwait2")
 _FILE_LOCKS = ("flock", "fcntl")
 _DOING = {
     "": "computes",
     "?": "is in a state that cannot be read",
     **dict.fromkeys(("wait4", "waitid"), "waits for a child process to end"),
-    **dict.fromkeys(("nanosleep", "clock_nanosleep"), "sleeps"),
+    **dict.fromkeys(SLEEPS, "sleeps"),
     **dict.fromkeys(("open", "openat"), "is blocked opening a FIFO: no process has opened its other end"),
 }
 _IS_STOPPED = "is stopped by a signal"
+_ONLY_ITSELF = ", whose other end only this process holds"
 _MOST_HOLDERS = 3
 
 
@@ -29,14 +46,28 @@ def describe_wait(thread: ThreadState, tree: Iterable[int]) -> str:
     """``in read on pipe:[88], at whose other end is pid 7 (python env.py), which sleeps``"""
     if thread.state in STOPPED:
         return "stopped by a signal"
-    if thread.call in _MULTIPLEXERS:
+    if thread.call in MULTIPLEXERS:
         return f"{_doing(thread)}{_watched(thread, tree)}"
+    if thread.call in SLEEPS:
+        return _doing(thread) + "".join(f"; {line}" for line in describe_databases(thread.pid, tree))
+    if waits_for_processes(thread):
+        return "waits for a lock that processes share, as multiprocessing's are"
     if thread.descriptor is None:
         return _doing(thread)
     target = descriptor_target(thread.pid, thread.descriptor)
     if thread.call in _FILE_LOCKS:
         return f"waits for a lock on {target}{_lock_holder(thread.pid, thread.descriptor, tree)}"
     return f"in {thread.call} on {target}{_other_end(thread.pid, thread.descriptor, target, tree)}"
+
+
+def describe_databases(pid: int, tree: Iterable[int]) -> list[str]:
+    """``the SQLite database /tmp/x.db is locked by pid 7 (python writer.py), which sleeps``"""
+    lines = []
+    for path, holders in locked_databases(pid):
+        itself = "another connection of this process"
+        who = itself if holders == [pid] else _described(holders, next(iter(tree), None))
+        lines.append(f"the SQLite database {path} is locked by {who}")
+    return lines
 
 
 def waits_outside(tree: TreeState, main: int) -> bool:
@@ -72,8 +103,8 @@ def _doing(thread: ThreadState) -> str:
         return _IS_STOPPED
     if thread.call in _DOING:
         return _DOING[thread.call]
-    if thread.call.startswith("futex") or thread.call in _MULTIPLEXERS:
-        awaited = "input or output" if thread.call in _MULTIPLEXERS else "a lock"
+    if thread.call.startswith("futex") or thread.call in MULTIPLEXERS:
+        awaited = "input or output" if thread.call in MULTIPLEXERS else "a lock"
         return f"waits for {awaited}{'' if thread.endless else ', with a timeout'}"
     if thread.descriptor is not None:
         return f"is in {thread.call} on {descriptor_target(thread.pid, thread.descriptor)}"
@@ -81,35 +112,40 @@ def _doing(thread: ThreadState) -> str:
 
 
 def _watched(thread: ThreadState, tree: Iterable[int]) -> str:
-    """What an epoll instance waits for. The descriptors of poll and select cannot be seen from outside."""
+    """What a thread waits for in epoll or poll."""
     if thread.descriptor is None:
-        return ""
-    watched = watched_by(thread.pid, thread.descriptor)[:_MOST_HOLDERS]
-    targets = [(number, descriptor_target(thread.pid, number)) for number in watched]
-    parts = [f"{target}{_other_end(thread.pid, number, target, tree)}" for number, target in targets]
-    return f" on {'; '.join(parts)}" if parts else ""
+        watched = polled_by(thread.pid, thread.thread) if thread.call in ("poll", "ppoll") else []
+    else:
+        watched = watched_by(thread.pid, thread.descriptor)
+    targets = {target: number for number in watched if (target := descriptor_target(thread.pid, number)) != GONE}
+    ends = {target: _other_end(thread.pid, number, target, tree) for target, number in targets.items()}
+    others = [f"{target}{end}" for target, end in ends.items() if end != _ONLY_ITSELF]
+    if ends and not others:
+        return ", which only this process can send"
+    return f" on {'; '.join(others[:_MOST_HOLDERS])}" if others else ""
 
 
 def _other_end(pid: int, descriptor: int, target: str, tree: Iterable[int]) -> str:
     if target.startswith("pipe:"):
-        return _holders(pid, target, tree)
+        return _holders(pid, target, target, tree)
     if target.startswith("socket:"):
         peer = unix_peer(int(target[8:-1]))
-        return _holders(pid, f"socket:[{peer}]", tree) if peer else _internet_peer(pid, descriptor)
+        return _holders(pid, target, f"socket:[{peer}]", tree) if peer else _internet_peer(pid, descriptor)
     return ""
 
 
 def _lock_holder(pid: int, descriptor: int, tree: Iterable[int]) -> str:
-    holders = lock_holders(pid, descriptor)
+    holders = [lock.owner for lock in file_locks(pid, descriptor)]
     return f", held by {_described(holders, next(iter(tree), None))}" if holders else ""
 
 
-def _holders(pid: int, target: str, tree: Iterable[int]) -> str:
-    """Who holds the other end: processes of the test, else any other process."""
+def _holders(pid: int, own_target: str, target: str, tree: Iterable[int]) -> str:
+    """Who holds the other end: processes of the test, else any other process. Both ends of a pipe have one name."""
     members = list(tree)
     holders = [other for other in members if other != pid and target in links_of(other)]
-    if not holders and target in links_of(pid):
-        return ", whose other end only this process holds"
+    ends_of_its_own = links_of(pid).count(target) - (own_target == target)
+    if not holders and ends_of_its_own:
+        return _ONLY_ITSELF
     holders = holders or [other for other in pids() if other != pid and target in links_of(other)][:1]
     if not holders:
         return ", whose other end no process holds"
@@ -128,7 +164,7 @@ def _described(pids: Iterable[int], test: int | None) -> str:
 
 def unix_peer(inode: int) -> int | None:
     """The inode of the socket that a Unix socket is connected to. No file lists it, but netlink does."""
-    if sys.platform != "linux":
+    if not LINUX:
         return None
     sock_diag_by_family, request_flag, show_peer, peer_attribute = 20, 1, 4, 2
     request = struct.pack("=BBHIIIII", socket.AF_UNIX, 0, 0, 0xFFFFFFFF, inode, show_peer, 0xFFFFFFFF, 0xFFFFFFFF)

@@ -8,6 +8,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, TypeVar
 
+from pytest_rlstability.model.redaction import redacted
+
 T = TypeVar("T")
 
 
@@ -17,12 +19,22 @@ def _ask(pid: int, question: Callable[[Any], T], otherwise: T) -> T:
 
     try:
         return question(psutil.Process(pid))
-    except psutil.Error:
+    except (psutil.Error, OSError):  # Windows has further errors for a process that is about to end
         return otherwise
 
 
 def children_of(pid: int) -> list[int]:
     return _ask(pid, lambda process: [child.pid for child in process.children()], [])
+
+
+def pids() -> list[int]:
+    import psutil
+
+    return list(psutil.pids())
+
+
+def command_of(pid: int) -> str:
+    return _ask(pid, lambda process: " ".join(redacted(process.cmdline())), "")
 
 
 def is_alive(pid: int) -> bool:

@@ -1,4 +1,4 @@
-"""The text of Linux's files ``stat``, ``status`` and ``maps``."""
+"""The text of Linux's files ``stat``, ``status``, ``locks`` and ``maps``."""
 
 from __future__ import annotations
 
@@ -28,6 +28,14 @@ class Stat(NamedTuple):
         times = [int(field) for field in fields[10:14]]
         name = head.partition(b"(")[2].decode(errors="replace")
         return cls(name, state.decode(), parent, group, session, sum(times[:2]), sum(times), int(fields[18]))
+
+
+class FileLock(NamedTuple):
+    """A line of ``locks``: a process that has locked a file, from byte *start* on."""
+
+    owner: int
+    writes: bool
+    start: int
 
 
 class Status:

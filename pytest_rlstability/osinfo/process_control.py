@@ -7,12 +7,25 @@ import os
 import signal
 import sys
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
+from typing import Any
 
-from pytest_rlstability.osinfo import linux
+from pytest_rlstability.osinfo import LINUX, linux
 from pytest_rlstability.osinfo.proc_records import Stat
 from pytest_rlstability.osinfo.processes import ENDED, descendants_in, descendants_of, is_alive, process_table
+
+if sys.platform == "win32":
+    from subprocess import CREATE_NEW_PROCESS_GROUP
+
+    from pytest_rlstability.osinfo import windows
+
+    OWN_SESSION: Mapping[str, Any] = {"creationflags": CREATE_NEW_PROCESS_GROUP}
+    INTERRUPT: int = signal.CTRL_BREAK_EVENT
+else:
+    OWN_SESSION: Mapping[str, Any] = {"start_new_session": True}
+    INTERRUPT = signal.SIGINT
+"""OWN_SESSION: arguments for ``Popen`` of a process that Ctrl-C does not reach. INTERRUPT: what is sent to it then."""
 
 _KILL = getattr(signal, "SIGKILL", signal.SIGTERM)
 _SHORTEST_PAUSE, _LONGEST_PAUSE = 0.001, 0.02
@@ -27,10 +40,10 @@ _PR_SET_PTRACER_ANY = ctypes.c_ulong(-1)
 _libc = ctypes.CDLL(None) if sys.platform == "linux" else None
 
 
-def die_with_parent() -> None:
-    """Have this process killed when the thread that started it ends. Linux only."""
+def die_with_parent(number: int = _KILL) -> None:
+    """Have this process killed, or sent another signal, when the thread that started it ends. Linux only."""
     if _libc is not None:
-        _libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+        _libc.prctl(_PR_SET_PDEATHSIG, number, 0, 0, 0)
 
 
 def adopt_orphans() -> None:
@@ -55,14 +68,16 @@ def exit_descriptor(pid: int) -> int | None:
 
 def send_signal(pid: int, number: int) -> None:
     """Send a signal, unless the process has ended."""
-    with suppress(ProcessLookupError, PermissionError):
+    with suppress(OSError):
         os.kill(pid, number)
 
 
 def kill_tree(pid: int) -> None:
     """Kill a process, the group that it leads and its descendants, without waiting for their end."""
     descendants = list(descendants_of(pid))
-    if hasattr(os, "killpg"):
+    if sys.platform == "win32":
+        windows.kill_job(pid)
+    else:
         with suppress(ProcessLookupError, PermissionError):
             os.killpg(pid, _KILL)
     for member in (pid, *descendants):
@@ -84,7 +99,7 @@ def end_children(
 ) -> None:
     """End and reap the children of this process that *find* finds, until it finds none. They get SIGTERM, and SIGKILL
     after *grace* seconds. Those that *spare* picks end by themselves and get no SIGTERM."""
-    _end(lambda: [pid for pid in find() if not _reap(pid)], grace, spare)
+    _end(lambda: [pid for pid in find() if not reap(pid)], grace, spare)
 
 
 def _end(find: Callable[[], list[int]], grace: float, spare: Callable[[int], bool]) -> None:
@@ -102,12 +117,24 @@ def _end(find: Callable[[], list[int]], grace: float, spare: Callable[[int], boo
         pause = min(1.5 * pause, _LONGEST_PAUSE)
 
 
-def _reap(pid: int) -> bool:
-    """Whether a child has ended; if so, it is reaped."""
-    try:
-        return os.waitpid(pid, os.WNOHANG) != (0, 0)
-    except ChildProcessError:
-        return not is_alive(pid)
+def reap(pid: int) -> bool:
+    """Whether a process has ended; if it is a child, it is reaped."""
+    if sys.platform != "win32":
+        with suppress(ChildProcessError):
+            return os.waitpid(pid, os.WNOHANG) != (0, 0)
+    return not is_alive(pid)
+
+
+def forget_child(pid: int) -> None:
+    """A child was reaped, and what it left was ended."""
+    if sys.platform == "win32":
+        windows.close_job(pid)
+
+
+def follow_child(pid: int) -> None:
+    """A child was started: from here on it is known what belongs to it."""
+    if sys.platform == "win32":
+        windows.put_in_job(pid)
 
 
 class _Tree:
@@ -120,7 +147,7 @@ class _Tree:
 
     def alive(self) -> list[int]:
         """The members that run now. A member is identified by its start too, because pids are reused."""
-        if sys.platform != "linux":
+        if not LINUX:
             return [pid for pid in (self._root, *descendants_of(self._root)) if is_alive(pid)]
         table = process_table()
         members = {pid for pid, stat in table.items() if self._is_member(pid, stat)} - {os.getpid()}

@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 import os
-import sys
 from collections.abc import Collection, Iterator, Mapping
 from functools import partial
 from os import getpid
 
-from pytest_rlstability.osinfo import linux, portable
+from pytest_rlstability.osinfo import LINUX, linux, portable
 from pytest_rlstability.osinfo.proc_records import Stat
 
 ENDED = "ZX"
 """States of a process that has ended; the first is a zombie."""
 
 # What the command lines of multiprocessing's own processes, and of loky's, contain.
-_HELPERS = ("resource_tracker import main", "multiprocessing.forkserver")
+_HELPERS = ("resource_tracker import main",)
+_FORK_SERVER = "multiprocessing.forkserver"
 _SPAWNED_WORKER = "multiprocessing-fork"
 _SHORT, _SHORTER = 120, 60
 """Characters of a command line that are shown on a line about one process, and on a line about several."""
@@ -23,7 +23,7 @@ _SHORT, _SHORTER = 120, 60
 
 def children_of(pid: int) -> list[int]:
     """The direct children of a process, zombies included."""
-    return linux.children_of(pid) if sys.platform == "linux" else portable.children_of(pid)
+    return linux.children_of(pid) if LINUX else portable.children_of(pid)
 
 
 def descendants_of(pid: int) -> Iterator[int]:
@@ -77,7 +77,7 @@ def members_of(pid: int, strangers: Collection[int] | None = None) -> list[int]:
     The latter became children of the process that started the test, as the processes of other tests are, the
     *strangers*. If strangers are not given, every process that leads a session is taken for one.
     """
-    members = [pid, *descendants_of(pid)]
+    members = [pid, *(one for one in descendants_of(pid) if strangers is None or one not in strangers)]
     own = linux.stat(pid)
     if own is None or own.parent <= 1:
         return members
@@ -92,7 +92,7 @@ def members_of(pid: int, strangers: Collection[int] | None = None) -> list[int]:
 
 def is_alive(pid: int) -> bool:
     """Whether a process exists and is not a zombie."""
-    if sys.platform != "linux":
+    if not LINUX:
         return portable.is_alive(pid)
     stat = linux.stat(pid)
     return stat is not None and stat.state not in ENDED
@@ -100,6 +100,8 @@ def is_alive(pid: int) -> bool:
 
 def ticks_of(pid: int) -> int:
     """The processor time of a process and its ended children, in units of 10 ms."""
+    if not LINUX:
+        return (portable.activity(pid) or ("", 0, 0))[1]
     stat = linux.stat(pid)
     return 0 if stat is None else stat.ticks_with_children
 
@@ -112,7 +114,7 @@ def delay_of(pid: int) -> float:
 
 def command_of(pid: int) -> str:
     """The command line of a process; empty when it has ended or is about to."""
-    return linux.command_of(pid) if sys.platform == "linux" else f"process {pid}"
+    return linux.command_of(pid) if LINUX else portable.command_of(pid)
 
 
 def short_command(pid: int) -> str:
@@ -126,15 +128,23 @@ def process_name(pid: int, test: int | None) -> str:
     command = command_of(pid)
     if test is not None and command and command == command_of(test):
         return f"pid {pid} (the test itself)" if pid == test else f"pid {pid} (forked from the test)"
+    if _FORK_SERVER in command or _SPAWNED_WORKER in command:
+        return f"pid {pid} (multiprocessing's {'fork server' if is_helper(pid) else 'worker'})"
     return f"pid {pid} ({command[:_SHORTER] or 'ended'})"
 
 
 def is_helper(pid: int) -> bool:
-    """Whether multiprocessing or loky started a process for its own purposes."""
+    """Whether multiprocessing or loky started a process for its own purposes. Workers that the fork server forks have
+    its command line."""
     command = command_of(pid)
+    if _FORK_SERVER in command:
+        own = linux.stat(pid)
+        return own is None or _FORK_SERVER not in command_of(own.parent)
     return any(word in command for word in _HELPERS)
 
 
 def ends_by_itself(pid: int) -> bool:
-    """Whether a process cleans up and ends as soon as the test's process has ended: a helper or a spawned worker."""
-    return is_helper(pid) or _SPAWNED_WORKER in command_of(pid)
+    """Whether a process cleans up and ends as soon as the test's process has ended: a helper, or a worker that was not
+    forked from the test."""
+    command = command_of(pid)
+    return any(word in command for word in (*_HELPERS, _FORK_SERVER, _SPAWNED_WORKER))

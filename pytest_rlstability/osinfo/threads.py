@@ -6,13 +6,12 @@ import os
 import platform
 import signal
 import struct
-import sys
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 
-from pytest_rlstability.osinfo import linux, portable
-from pytest_rlstability.osinfo.fatal_signals import FATAL_SIGNALS, POSITION_SIGNAL, STACKS_SIGNAL
+from pytest_rlstability.osinfo import LINUX, linux, portable
+from pytest_rlstability.osinfo.fatal_signals import DESCRIBE_SIGNAL, FATAL_SIGNALS, POSITION_SIGNAL, STACKS_SIGNAL
 from pytest_rlstability.osinfo.proc_records import MappedRegion
 from pytest_rlstability.osinfo.processes import ENDED, members_of
 
@@ -33,7 +32,8 @@ _NUMBERS = {
     },
 }  # fmt: skip
 _WINDOW_CHANGED = 28
-_NOT_USERS = {32, 33, _WINDOW_CHANGED, signal.SIGINT, *FATAL_SIGNALS, STACKS_SIGNAL, POSITION_SIGNAL}
+_OURS = {STACKS_SIGNAL, POSITION_SIGNAL, DESCRIBE_SIGNAL}
+_NOT_USERS = {32, 33, _WINDOW_CHANGED, signal.SIGINT, *FATAL_SIGNALS, *_OURS}
 """Signals that Python, readline, libc (the two below the real-time ones) or this package catch in every test."""
 _SYSCALLS = _NUMBERS.get(platform.machine(), {})
 _ON_A_DESCRIPTOR = (
@@ -48,8 +48,12 @@ _FUTEX_LOCK_PI = 6
 _FUTEX_PRIVATE = 128
 _FUTEX_CLOCK_REALTIME = 256
 _TIMESPEC = struct.Struct("qq")
+MULTIPLEXERS = ("poll", "ppoll", "select", "pselect6", "epoll_wait", "epoll_pwait", "epoll_pwait2")
+SLEEPS = ("nanosleep", "clock_nanosleep")
 STOPPED = ("T", "t")
 """States of a thread that a signal or a debugger has stopped."""
+
+_ALARM: int = getattr(signal, "SIGALRM", 0)
 
 
 @dataclass(frozen=True)
@@ -115,7 +119,7 @@ def look_at_tree(pid: int, members: Iterable[int] | None = None, before: TreeSta
 
 
 def look_at_process(pid: int, asleep: Mapping[tuple[int, int], ThreadState] | None = None) -> list[ThreadState]:
-    if sys.platform != "linux":
+    if not LINUX:
         # Single threads cannot be seen there, nor what they wait for.
         name, ticks, switches = portable.activity(pid) or ("", 0, 0)
         return [ThreadState(pid, pid, name, "?", ticks, switches)] if name else []
@@ -197,23 +201,37 @@ def _signed(number: int) -> int:
     return low - (1 << 32) if low >= 1 << 31 else low
 
 
-def can_be_woken(tree: TreeState, *, alarm_is_ours: bool) -> bool:
+def waits_for_processes(thread: ThreadState) -> bool:
+    """Whether a thread waits for a named semaphore: multiprocessing makes its locks of those."""
+    if thread.futex is None:
+        return False
+    regions = linux.mappings(thread.pid, b"/sem.")
+    return any(region.start <= thread.futex < region.end for region in regions)
+
+
+def can_be_woken(tree: TreeState, *, alarm_is_ours: bool, ours: Collection[int] = ()) -> bool:
     """Whether something other than the tree's own threads could end one of their waits for locks: another process that
-    shares the lock's memory, or a timer that a process has set."""
-    if any(_has_timer(pid, alarm_is_ours) for pid in tree.pids):
+    shares the lock's memory, or a timer that a process has set. The handlers of the signals *ours* wake nothing."""
+    aside = {*_NOT_USERS, *ours, *([_ALARM] if alarm_is_ours else [])}
+    if any(_has_timer(pid, aside) for pid in tree.pids):
         return True
     return any(_is_shared(thread, tree) for thread in tree.threads if thread.futex is not None)
 
 
-def _has_timer(pid: int, alarm_is_ours: bool) -> bool:
-    """Whether a timer or a signal may wake the process. An interval timer cannot be seen from outside, but a handler
-    for its signal can, and so can one for a signal that other processes send."""
+def _has_timer(pid: int, aside: Collection[int | None]) -> bool:
+    """Whether a timer or a signal that is not *aside* may wake the process. An interval timer cannot be seen from
+    outside, but a handler for its signal can, and so can one for a signal that other processes send."""
     timers, status = linux.has_timers(pid), linux.status(pid)
     if timers or timers is None or status is None:
         return bool(timers)
     caught = status.signals(b"SigCgt")
-    aside = {*_NOT_USERS, signal.SIGALRM} if alarm_is_ours else _NOT_USERS
     return any(_has_signal(caught, number) for number in range(1, 65) if number not in aside)
+
+
+def catches_signal(pid: int, number: int) -> bool:
+    """Whether a process has a handler for a signal, as far as can be seen."""
+    status = linux.status(pid)
+    return status is None or _has_signal(status.signals(b"SigCgt"), number)
 
 
 def _has_signal(signals: int, number: int) -> bool:

@@ -17,6 +17,8 @@ from pathlib import Path
 
 from pytest_rlstability.osinfo.linux import mappings, open_page_map
 
+assert sys.platform == "linux"
+
 _PAGE = 4096
 _PRESENT, _EXCLUSIVE = 1 << 63, 1 << 56
 """Bits of a page map: the page is in memory, and no other process maps it."""

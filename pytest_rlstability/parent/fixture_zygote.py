@@ -3,24 +3,31 @@
 from __future__ import annotations
 
 import os
+import signal
 import socket
 import sys
 import traceback
 from collections.abc import Iterator
 from contextlib import suppress
+from os import _exit  # bound here: a fixture may replace it
 
 import pytest
 
 from pytest_rlstability.child.coverage import save_coverage
 from pytest_rlstability.child.output import capturing
-from pytest_rlstability.compat.cpython import drop_exit_callbacks
+from pytest_rlstability.compat.cpython import drop_exit_callbacks, run_exit_callbacks
 from pytest_rlstability.compat.pytest import set_up_wide_fixtures, tear_down
 from pytest_rlstability.model.messages import FixturesTornDown, StartProcess
 from pytest_rlstability.osinfo.descriptors import own_descriptors
 from pytest_rlstability.osinfo.linux import descriptor_target, own_threads
+from pytest_rlstability.osinfo.process_control import die_with_parent
 from pytest_rlstability.osinfo.processes import children_of
 from pytest_rlstability.parent.loop import ProcessParent
 from pytest_rlstability.parent.zygote import Zygote
+
+assert sys.platform == "linux"
+
+_PYTEST_DIED = signal.SIGRTMIN + 6
 
 
 class UnsafeFixturesError(Exception):
@@ -36,9 +43,18 @@ class FixtureZygote(Zygote):
     def _parent(self) -> ProcessParent:
         self._runner.keeps_wide_fixtures = True
         self._descriptors = frozenset(own_descriptors())
-        return ProcessParent(
+        parent = ProcessParent(
             self._connection, self._fork, self._endpoint, self._tear_down_all, keeps=lambda: self._children
         )
+
+        def end(*_: object) -> None:
+            parent.end_everything()
+            _exit(0)
+
+        # A fixture that hangs keeps the loop from noticing that pytest was killed.
+        signal.signal(_PYTEST_DIED, end)
+        die_with_parent(_PYTEST_DIED)
+        return parent
 
     def _fork(self, order: StartProcess) -> int:
         assert order.fixtures_of is not None
@@ -60,10 +76,14 @@ class FixtureZygote(Zygote):
         return next(self._reasons_against_fork(), "")
 
     def _prepare_test(self) -> None:
+        signal.signal(_PYTEST_DIED, signal.SIG_DFL)
         drop_exit_callbacks()  # what the fixtures registered is not for the test's process to call
+        self._runner.note_inherited()
 
     def _tear_down_all(self) -> None:
         self._tear_down(None)
+        with capturing(self._session.config):
+            run_exit_callbacks()  # those that the fixtures have registered
         save_coverage(self._endpoint.directory)
         self._connection.send(FixturesTornDown())
 

@@ -11,10 +11,8 @@ import os
 import selectors
 import shutil
 import socket
-import sys
-import threading
+import time
 from collections.abc import Callable, Collection, Iterator
-from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import IO
 
@@ -30,14 +28,17 @@ from pytest_rlstability.model.messages import (
     TearDownFixtures,
 )
 from pytest_rlstability.model.progress_counters import ProgressCounters
-from pytest_rlstability.osinfo.message_socket import Endpoint, MessageSocket, connect
-from pytest_rlstability.osinfo.process_control import adopt_orphans, end_children, exit_descriptor, kill_tree
+from pytest_rlstability.osinfo.child_exit import exit_notice, left_running, wait_for
+from pytest_rlstability.osinfo.endpoint import Endpoint
+from pytest_rlstability.osinfo.message_socket import MessageSocket, connect
+from pytest_rlstability.osinfo.process_control import adopt_orphans, end_children, forget_child, kill_tree, reap
 from pytest_rlstability.osinfo.processes import children_of, command_of, descendants_of, ends_by_itself
 
 Start = Callable[[StartProcess], int]
 """Starts the process that the message describes, in a session of its own, and returns its pid."""
 
 _GRACE = 1.0
+_EXEC = 0.02
 _ZOMBIE_AGE = 0.1
 """Seconds that an orphan which has ended may stay a zombie."""
 
@@ -90,7 +91,7 @@ class ProcessParent:
                 if not ready:
                     self._reap_orphans()
         finally:
-            self._end_everything()
+            self.end_everything()
 
     def _handle(self, message: Message) -> None:
         match message:
@@ -114,7 +115,7 @@ class ProcessParent:
             again = isinstance(error, OSError)  # too many processes, or too little memory, at this moment
             self._connection.send(StartFailed(order.serial, str(error) or repr(error), again))
             return
-        process = _Started(order.serial, pid, _exit_notice(pid))
+        process = _Started(order.serial, pid, exit_notice(pid))
         self._processes[order.serial] = process
         self._selector.register(process.exit_notice, selectors.EVENT_READ, process)
 
@@ -122,12 +123,16 @@ class ProcessParent:
         self._selector.unregister(process.exit_notice)
         process.exit_notice.close()
         del self._processes[process.serial]
-        status, peak = _wait_for(process.pid)
-        self._connection.send(ProcessEnded(process.serial, status, peak, tuple(self._end_strays(process))))
+        status, peak = wait_for(process.pid)
+        strays = tuple(self._end_strays(process))
+        forget_child(process.pid)
+        self._connection.send(ProcessEnded(process.serial, status, peak, strays))
 
     def _end_strays(self, process: _Started) -> Iterator[str]:
         """End what the test left running, and name it."""
         for pid in self._strays(process):
+            if not command_of(pid):
+                time.sleep(_EXEC)  # it is about to end, or the kernel is just loading its program
             if (command := command_of(pid)) and not ends_by_itself(pid):
                 yield f"{command} (pid {pid})"
         end_children(lambda: self._strays(process), grace=_GRACE, spare=ends_by_itself)
@@ -135,20 +140,17 @@ class ProcessParent:
     def _reap_orphans(self) -> None:
         """Do what init would do: a test may wait until an orphaned process that has ended is gone."""
         for pid in {*children_of(os.getpid())} - self._pids():
-            with suppress(ChildProcessError):
-                os.waitpid(pid, os.WNOHANG)
+            reap(pid)
 
     def _strays(self, process: _Started) -> list[int]:
-        """Processes that became children of this one. While other tests run, only those of the ended test's session."""
-        strays = [pid for pid in children_of(os.getpid()) if pid not in self._pids()]
-        if strays and any(self._counters.of_process(serial).phase != "start" for serial in self._processes):
-            strays = [pid for pid in strays if _session_of(pid) == process.pid]
-        return strays
+        alone = all(self._counters.of_process(serial).phase == "start" for serial in self._processes)
+        return left_running(process.pid, self._pids(), alone=alone)
 
     def _pids(self) -> set[int]:
         return {*self._keeps(), *(process.pid for process in self._processes.values())}
 
-    def _end_everything(self) -> None:
+    def end_everything(self) -> None:
+        """Kill all that is below this process, and remove the run's files if pytest cannot do it any more."""
         for process in self._processes.values():
             kill_tree(process.pid)
         for pid in descendants_of(os.getpid()):
@@ -164,37 +166,3 @@ def connect_parent(endpoint: Endpoint) -> MessageSocket:
     messages.send(Hello("parent", endpoint.token, pid=os.getpid()))
     connection.setblocking(False)
     return messages
-
-
-def _exit_notice(pid: int) -> IO[bytes] | socket.socket:
-    """Something that becomes readable when the process ends."""
-    if (descriptor := exit_descriptor(pid)) is not None:
-        return open(descriptor, "rb", buffering=0)
-    ours, theirs = socket.socketpair()
-    threading.Thread(target=_notice_exit, args=(pid, theirs), daemon=True).start()
-    return ours
-
-
-_statuses: dict[int, int] = {}
-
-
-def _notice_exit(pid: int, notice: socket.socket) -> None:
-    _statuses[pid] = os.waitpid(pid, 0)[1]
-    notice.close()
-
-
-def _wait_for(pid: int) -> tuple[int, int]:
-    """Wait status, as subprocess gives it (negative: a signal), and peak memory in bytes (0: unknown)."""
-    if pid in _statuses:
-        return os.waitstatus_to_exitcode(_statuses.pop(pid)), 0
-    if not hasattr(os, "wait4"):
-        return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]), 0
-    _, status, usage = os.wait4(pid, 0)
-    return os.waitstatus_to_exitcode(status), usage.ru_maxrss * (1 if sys.platform == "darwin" else 1024)
-
-
-def _session_of(pid: int) -> int:
-    try:
-        return os.getsid(pid)
-    except OSError:
-        return 0

@@ -17,14 +17,17 @@ from typing import NoReturn
 import pytest
 
 from pytest_rlstability.child.gc_freeze import freeze_until_asked
-from pytest_rlstability.child.runner import Link, TestRunner
+from pytest_rlstability.child.link import Link
+from pytest_rlstability.child.runner import TestRunner
 from pytest_rlstability.compat.cpython import drop_exit_callbacks
 from pytest_rlstability.model.messages import InternalError, StartProcess
+from pytest_rlstability.osinfo.endpoint import Endpoint
 from pytest_rlstability.osinfo.fork_safety import ThreadsAtStart
-from pytest_rlstability.osinfo.message_socket import Endpoint
 from pytest_rlstability.osinfo.process_control import die_with_parent
 from pytest_rlstability.parent.cow_prefault import PagePrefault
 from pytest_rlstability.parent.loop import ProcessParent, connect_parent
+
+assert sys.platform == "linux"
 
 NOT_PRELOADED = 72
 """Exit code of a zygote that a library has made unfit to be forked."""
@@ -47,6 +50,7 @@ class Zygote:
         directory = self._endpoint.directory
         self._runner = TestRunner(self._session, directory, hold=self._hold, finalizing=False)
         self._prefault = PagePrefault(directory)
+        self._runner.before_end = self._prefault.learn
         self._collecting = gc.isenabled()
         gc.disable()
         freeze_until_asked()
@@ -91,7 +95,6 @@ class Zygote:
         except BaseException:
             link.messages.send(InternalError(traceback.format_exc()))
             raise
-        self._prefault.learn()
 
     def _prepare_test(self) -> None:
         """Called first in each new test process."""
@@ -108,7 +111,8 @@ def use_native_threads() -> None:
 
 
 def run_and_exit(work: Callable[[], None]) -> NoReturn:
-    """Run *work* in a forked process and end it there: nothing of the parent's stack is returned to."""
+    """Run *work* and end this process, without the end of the interpreter. In a forked process nothing of the parent's
+    stack is returned to."""
     code = 0
     try:
         work()

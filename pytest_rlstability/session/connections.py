@@ -2,102 +2,45 @@
 
 from __future__ import annotations
 
-import secrets
 import selectors
 import shutil
+import signal
 import socket
-import tempfile
+import sys
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from pytest_rlstability.child.output import output_paths
-from pytest_rlstability.model.lock_waits import update_waits
 from pytest_rlstability.model.messages import (
     FixturesTornDown,
     Hello,
-    LockTaken,
-    LockWait,
-    LockWaitEnded,
     Message,
-    PrepareInterpreter,
     ProcessEnded,
     ProtocolError,
     Quit,
     StartFailed,
-    TestDone,
-    ThreadStarted,
 )
-from pytest_rlstability.model.progress_counters import ProcessCounters, ProgressCounters
+from pytest_rlstability.model.progress_counters import ProgressCounters
 from pytest_rlstability.model.run import Exit
-from pytest_rlstability.osinfo.message_socket import Endpoint, MessageSocket, accept, is_own_user, listen
-from pytest_rlstability.osinfo.process_control import end_tree
+from pytest_rlstability.osinfo import WINDOWS, linux
+from pytest_rlstability.osinfo.endpoint import accept, is_own_user, listen
+from pytest_rlstability.osinfo.message_socket import MessageSocket
+from pytest_rlstability.osinfo.process_control import end_tree, send_signal
+from pytest_rlstability.osinfo.timed_stacks import crash_in, sent_path, stacks_path
+from pytest_rlstability.session.test_process import TestProcess
 
+if TYPE_CHECKING:
+    from _typeshed import FileDescriptorLike
 
-@dataclass
-class TestProcess:
-    """What pytest's process knows of one test process."""
-
-    __test__ = False
-
-    serial: int
-    counters: ProcessCounters
-    stdout: Path
-    stderr: Path
-    pid: int = 0
-    first_order: PrepareInterpreter | None = None
-    """Sent as soon as the process connects."""
-    messages: MessageSocket | None = None
-    crash_socket: socket.socket | None = None
-    unread: list[Message] = field(default_factory=list)
-    crash_dump: bytearray = field(default_factory=bytearray)
-    thread_names: dict[int, str] = field(default_factory=dict)
-    native_names: dict[int, str] = field(default_factory=dict)
-    daemon_threads: set[int] = field(default_factory=set)
-    inherited_threads: set[int] = field(default_factory=set)
-    lock_waits: dict[int, LockWait] = field(default_factory=dict)
-    refused: StartFailed | None = None
-    """Why its parent did not start it."""
-    exit: Exit | None = None
-    killed: bool = False
-    """Whether we asked for it to be killed."""
-
-    @property
-    def ready(self) -> bool:
-        return self.messages is not None and self.crash_socket is not None
-
-    def send(self, message: Message) -> None:
-        """Send *message* to the process; one that died before it connected gets nothing."""
-        if self.messages is not None:
-            self.messages.send(message)
-
-    def take_messages(self, *, one_test: bool = False) -> list[Message]:
-        """What has arrived; of *one_test* only, if the process may already run the next one."""
-        end = len(self.unread)
-        if one_test:
-            ends = (number for number, one in enumerate(self.unread, 1) if isinstance(one, TestDone) and one.stays)
-            end = next(ends, end)
-        taken, self.unread = self.unread[:end], self.unread[end:]
-        return taken
-
-    def handle(self, message: Message) -> None:
-        """Keep one message, or what it says about the process itself."""
-        match message:
-            case ThreadStarted():
-                self._add_thread(message)
-            case LockWait() | LockTaken() | LockWaitEnded():
-                update_waits(self.lock_waits, message)
-            case _:
-                self.unread.append(message)
-
-    def _add_thread(self, thread: ThreadStarted) -> None:
-        self.thread_names[thread.ident] = thread.name
-        self.native_names[thread.native] = thread.name
-        if thread.daemon:
-            self.daemon_threads.add(thread.native)
-        if thread.inherited:
-            self.inherited_threads.add(thread.native)
+_LOOK = 1.0
+"""Seconds from one look at the parents of test processes to the next."""
+_MOST_SILENT = 64
+"""Connections that may wait for their first message."""
+_LONGEST_DUMP = 4 << 20
 
 
 @dataclass
@@ -111,22 +54,99 @@ class ParentLink:
     """What it said of the wide fixtures that it has torn down."""
 
 
-class Connections:
-    """Accepts the run's processes and turns what arrives into the state of ``TestProcess`` objects.
-
-    ``pump(timeout)`` waits for something to arrive, at most *timeout* seconds, and takes it in. It is the only place
-    where pytest's process waits for a test.
-    """
+class ProcessLinks:
+    """What a supervisor needs of the connections to processes. ``pump(timeout)`` waits for something to arrive, at most
+    *timeout* seconds, and takes it in."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
-        directory = Path(tempfile.mkdtemp(prefix="rlstability-"))
         self._clock = clock
-        self._counters = ProgressCounters(directory)
-        self._server, address = listen(directory)
-        self.endpoint = Endpoint(address, secrets.token_hex(8), directory)
         self._selector = selectors.DefaultSelector()
+
+    def pids(self) -> list[int]:
+        """The processes that do not belong to a supervised one, even if they are its siblings or children."""
+        raise NotImplementedError
+
+    def pump(self, timeout: float) -> None:
+        for key, _ in self._selector.select(max(0.0, timeout)):
+            key.data()
+
+    def wait_until(self, condition: Callable[[], bool], timeout: float, *, look_every: float = 3600.0) -> bool:
+        """Pump until *condition()* holds; False when *timeout* seconds passed first. *look_every*: for a condition that
+        may become true without anything arriving."""
+        deadline = self._clock() + timeout
+        while not condition():
+            left = deadline - self._clock()
+            if left <= 0:
+                return False
+            self.pump(min(left, look_every))
+        return True
+
+    def call_when_readable(self, file: FileDescriptorLike, call: Callable[[], None]) -> None:
+        """Have ``pump`` call *call*, once, when there is something to read from *file*."""
+
+        def call_once() -> None:
+            self._unwatch(file)
+            call()
+
+        self._selector.register(file, selectors.EVENT_READ, call_once)
+
+    def listen_to(self, process: TestProcess) -> None:
+        """Take in the process's messages as they come. Until then they wait for its end, or for ``read``."""
+        messages = process.messages
+        if messages is not None and not messages.closed and messages.fileno() not in self._selector.get_map():
+            self._selector.register(messages, selectors.EVENT_READ, lambda: self._read_test(process, messages))
+
+    def mute(self, process: TestProcess) -> None:
+        """Leave the process's messages where they are, until ``listen_to``."""
+        if process.messages is not None:
+            self._unwatch(process.messages)
+
+    def read(self, process: TestProcess) -> None:
+        """Take in the messages that have arrived from the process by now."""
+        if process.messages is not None and not process.messages.closed:
+            self._read_test(process, process.messages)
+
+    def _read_test(self, process: TestProcess, messages: MessageSocket) -> bool:
+        """Take in what has arrived from a test's process; whether anything had."""
+        arrived = messages.drain()
+        for message in arrived:
+            process.handle(message)
+        if messages.closed:
+            self._unwatch(messages)
+        return bool(arrived)
+
+    def _read_dump(self, process: TestProcess, connection: socket.socket) -> None:
+        data = b"more"
+        while data:
+            try:
+                data = connection.recv(1 << 16)
+            except BlockingIOError:
+                return
+            except OSError:
+                data = b""
+            process.crash_dump += data[: _LONGEST_DUMP - len(process.crash_dump)]
+        self._unwatch(connection)
+
+    def _unwatch(self, connection: object) -> None:
+        try:
+            self._selector.unregister(connection)  # type: ignore[arg-type]
+        except (KeyError, ValueError):
+            return
+
+
+class Connections(ProcessLinks):
+    """Accepts the run's processes and turns what arrives into the state of ``TestProcess`` objects. ``pump`` is the
+    only place where pytest's process waits for a test."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        super().__init__(clock)
+        self._next_look = 0.0
+        self._server, self.endpoint = listen()
+        self._counters = ProgressCounters(self.directory)
         self._selector.register(self._server, selectors.EVENT_READ, self._accept)
         self._processes: dict[int, TestProcess] = {}
+        self._silent: dict[MessageSocket, None] = {}
+        """Connections that have not said yet whose they are, the oldest first."""
         self._serial = 0
         self.parents: list[ParentLink] = []
 
@@ -138,7 +158,8 @@ class Connections:
         """A place for a process that is about to be started."""
         self._serial += 1
         stdout, stderr = output_paths(self.directory, self._serial)
-        process = TestProcess(self._serial, self._counters.of_process(self._serial), stdout, stderr)
+        stacks, sent = stacks_path(self.directory, self._serial), sent_path(self.directory, self._serial)
+        process = TestProcess(self._serial, self._counters.of_process(self._serial), stdout, stderr, stacks, sent)
         self._processes[process.serial] = process
         return process
 
@@ -153,34 +174,26 @@ class Connections:
             if connection is not None:
                 self._unwatch(connection)
                 connection.close()
-        for path in (process.stdout, process.stderr):
-            path.unlink(missing_ok=True)
+        for path in (process.stdout, process.stderr, process.stacks, process.sent):
+            with suppress(OSError):  # not there, or something still has it open, which Windows does not allow
+                path.unlink()
 
-    def listen_to(self, process: TestProcess) -> None:
-        """Take in the process's messages as they come. Until then they wait for its end: most tests are over before
-        anybody could act on a message, and every wake-up costs time."""
-        messages = process.messages
-        if messages is not None and not messages.closed and messages.fileno() not in self._selector.get_map():
-            self._selector.register(messages, selectors.EVENT_READ, lambda: self._read_test(process, messages))
+    def pump(self, timeout: float) -> None:
+        super().pump(min(timeout, _LOOK))
+        if (now := self._clock()) >= self._next_look:
+            self._next_look = now + _LOOK
+            self._wake_parents()
 
-    def pump(self, timeout: float | None) -> None:
-        for key, _ in self._selector.select(timeout):
-            key.data()
-
-    def wait_until(self, condition: Callable[[], bool], timeout: float, *, look_every: float = 3600.0) -> bool:
-        """Pump until *condition()* holds; False when *timeout* seconds passed first. *look_every*: for a condition that
-        may become true without anything arriving."""
-        deadline = self._clock() + timeout
-        while not condition():
-            left = deadline - self._clock()
-            if left <= 0:
-                return False
-            self.pump(min(left, look_every))
-        return True
+    def _wake_parents(self) -> None:
+        """A parent that somebody has stopped would never say how a test ended."""
+        for parent in self.parents:
+            if sys.platform == "linux" and (stat := linux.stat(parent.pid)) is not None and stat.state in "Tt":
+                send_signal(parent.pid, signal.SIGCONT)
 
     def close(self) -> None:
         """Close every connection and remove the directory of the run."""
         self.abandon()
+        self._counters.close()
         shutil.rmtree(self.directory, ignore_errors=True)
 
     def abandon(self) -> None:
@@ -208,43 +221,69 @@ class Connections:
                 self._read_rest(process)
                 process.exit = Exit(None)
 
+    def note_exit(self, process: TestProcess, exit: Exit) -> None:
+        """A process has ended. What it had sent before is read first."""
+        process.exit = exit
+        self._read_rest(process)
+        if WINDOWS and exit.status is not None:
+            process.crash_dump += crash_in(process.stacks, exit.status)
+        if WINDOWS and process.messages is not None:
+            with suppress(OSError):
+                for message in process.messages.dropped(process.sent.read_bytes()):
+                    process.handle(message)
+
     def _accept(self) -> None:
-        connection = accept(self._server)
+        try:
+            connection = accept(self._server)
+        except OSError:  # it is gone already, or this process has no descriptor left
+            return
         if not is_own_user(connection):
             connection.close()
             return
         connection.setblocking(False)
         messages = MessageSocket(connection)
+        self._silent[messages] = None
         self._selector.register(messages, selectors.EVENT_READ, lambda: self._greet(messages, connection))
         self._greet(messages, connection)  # the first message is mostly there already
+        if len(self._silent) > _MOST_SILENT:
+            self._send_away(next(iter(self._silent)))
 
     def _greet(self, messages: MessageSocket, connection: socket.socket) -> None:
         """The first message of a new connection says whose it is. A stranger's connection is closed."""
         try:
-            arrived = messages.drain()
+            hello = messages.greeting()
         except ProtocolError:
-            messages.closed, arrived = True, []
-        if not arrived and not messages.closed:
+            self._send_away(messages)
             return
-        self._unwatch(messages)
-        match arrived:
-            case [Hello(role="parent", token=self.endpoint.token, pid=pid), *rest]:
-                self._add_parent(messages, pid, rest)
-            case [Hello(role=role, token=self.endpoint.token, serial=serial, pid=pid), *rest] if (
+        if hello is None:
+            return
+        self._stop_greeting(messages)
+        match hello:
+            case Hello(role="parent", token=self.endpoint.token, pid=int(pid)):
+                self._add_parent(messages, pid)
+            case Hello(role=role, token=self.endpoint.token, serial=int(serial), pid=int(pid)) if (
                 process := self._processes.get(serial)
             ):
                 if role == "test":
-                    self._add_test(process, messages, pid, rest)
+                    self._add_test(process, messages, pid)
                 else:
-                    self._add_crash_socket(process, connection)
+                    self._add_crash_socket(process, connection, messages.take_unread())
             case _:
                 messages.close()
 
-    def _add_parent(self, messages: MessageSocket, pid: int, arrived: list[Message]) -> None:
+    def _stop_greeting(self, messages: MessageSocket) -> None:
+        self._unwatch(messages)
+        self._silent.pop(messages, None)
+
+    def _send_away(self, stranger: MessageSocket) -> None:
+        self._stop_greeting(stranger)
+        stranger.close()
+
+    def _add_parent(self, messages: MessageSocket, pid: int) -> None:
         parent = ParentLink(messages, pid)
         self.parents.append(parent)
-        self._handle_parent(parent, arrived)
         self._selector.register(messages, selectors.EVENT_READ, lambda: self._read_parent(parent))
+        self._read_parent(parent)
 
     def _read_parent(self, parent: ParentLink) -> None:
         self._handle_parent(parent, parent.messages.drain())
@@ -261,49 +300,24 @@ class Connections:
                     parent.torn_down.append(message)
                 case ProcessEnded(serial, status, peak, strays):
                     if (process := self._processes.get(serial)) is not None:
-                        process.exit = Exit(status, peak, strays)
-                        self._read_rest(process)
+                        self.note_exit(process, Exit(status, peak, strays))
                 case _:
                     raise ProtocolError(f"a parent of test processes does not send {type(message).__name__}")
 
-    def _add_test(self, process: TestProcess, messages: MessageSocket, pid: int, arrived: list[Message]) -> None:
+    def _add_test(self, process: TestProcess, messages: MessageSocket, pid: int) -> None:
         process.messages, process.pid = messages, pid
         if process.first_order is not None:
             messages.send(process.first_order)
-        for message in arrived:
-            process.handle(message)
 
-    def _read_test(self, process: TestProcess, messages: MessageSocket) -> None:
-        for message in messages.drain():
-            process.handle(message)
-        if messages.closed:
-            self._unwatch(messages)
-
-    def _add_crash_socket(self, process: TestProcess, connection: socket.socket) -> None:
+    def _add_crash_socket(self, process: TestProcess, connection: socket.socket, arrived: bytes) -> None:
         process.crash_socket = connection
+        process.crash_dump += arrived
         self._selector.register(connection, selectors.EVENT_READ, lambda: self._read_dump(process, connection))
-
-    def _read_dump(self, process: TestProcess, connection: socket.socket) -> None:
-        data = b"more"
-        while data:
-            try:
-                data = connection.recv(1 << 16)
-            except BlockingIOError:
-                return
-            except OSError:
-                data = b""
-            process.crash_dump += data
-        self._unwatch(connection)
 
     def _read_rest(self, process: TestProcess) -> None:
         """Read what a process that has ended still had on its way: news of its exit may overtake its messages."""
-        if process.messages is not None and not process.messages.closed:
-            self._read_test(process, process.messages)
+        if (messages := process.messages) is not None:
+            while not messages.closed and self._read_test(process, messages):
+                pass
         if process.crash_socket is not None:
             self._read_dump(process, process.crash_socket)
-
-    def _unwatch(self, connection: object) -> None:
-        try:
-            self._selector.unregister(connection)  # type: ignore[arg-type]
-        except (KeyError, ValueError):
-            return

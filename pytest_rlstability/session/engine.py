@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gc
 import time
+import traceback
 from collections.abc import Generator
 from contextlib import closing, nullcontext
 from dataclasses import replace
@@ -12,7 +14,7 @@ import pytest
 
 from pytest_rlstability.child.coverage import collect_coverage
 from pytest_rlstability.child.verdict_report import stability_of
-from pytest_rlstability.compat.pytest import base_temp
+from pytest_rlstability.compat.pytest import GlobalCapture, base_temp, is_anything_set_up, tear_down
 from pytest_rlstability.config.options import Settings, settings_of
 from pytest_rlstability.config.reproduce import reproduce_command
 from pytest_rlstability.model.channel import is_test_process
@@ -20,8 +22,9 @@ from pytest_rlstability.model.events import Finished, Sample, Started
 from pytest_rlstability.model.messages import Sampled
 from pytest_rlstability.model.run import Run, RunSpec
 from pytest_rlstability.model.verdict import Verdict, is_out_of_memory
+from pytest_rlstability.session.allure_results import AllureResults
 from pytest_rlstability.session.blame import Blame, BlameSearch
-from pytest_rlstability.session.connections import Connections, TestProcess
+from pytest_rlstability.session.connections import Connections
 from pytest_rlstability.session.event_bus import EventBus
 from pytest_rlstability.session.fatal_fixtures import FatalFixtures
 from pytest_rlstability.session.flaky_report import replay_trials
@@ -40,7 +43,8 @@ from pytest_rlstability.session.report_replay import (
 )
 from pytest_rlstability.session.scheduler import Scheduler
 from pytest_rlstability.session.sigterm import ended_by_sigterm
-from pytest_rlstability.session.supervisor import ActiveRun, Supervisor
+from pytest_rlstability.session.supervisor import ActiveRun, Supervisor, WatchedRun
+from pytest_rlstability.session.test_process import TestProcess
 from pytest_rlstability.verdicts.flaky import Trial, Trials
 
 _MOST_LEFT = 10
@@ -63,22 +67,29 @@ class Engine:
         self._scheduler: Scheduler
         self._fatal_fixtures = FatalFixtures()
         self._preload = Preload(session.config)
+        self._allure = AllureResults(session.config)
         self._process_replaced = False
         self._blame_left = _BLAMES * settings.blame_budget
 
     def start(self) -> str:
-        """Make what must exist before the first fork; why tests are not forked, if they are not."""
+        """Make what must exist before the first fork; a line on which backend is used, if it is not the zygote."""
         base_temp(self._session.config)
         plans = map(self._launcher.plan, self._session.items)
         self._pools.preload = self._preload.modules(self._session.items, self._launcher.has_own_process)
-        if {plan.backend for plan in plans if plan.isolate} & {"auto", "zygote"}:
-            self._pools.check_fork()
+        backends = {plan.backend for plan in plans if plan.isolate}
+        if backends & {"auto", "zygote"}:
+            self._pools.check_fork(find_other="auto" in backends)
+        gc.freeze()  # all that collection made stays for the whole run: looking through it again would only take time
         overlaps = may_overlap(self._session.config)
         self._scheduler = Scheduler(self._launcher, known_order(self._session), overlaps=overlaps)
-        return self._pools.reason_against_fork
+        reason = self._pools.reason_against_fork
+        if reason and "auto" not in backends:
+            return f"tests are forked, as asked, although {reason}"
+        return f"{self._pools.auto} backend, because {reason}" if reason else ""
 
     def stop(self) -> None:
         """End every process of the run and remove its files."""
+        gc.unfreeze()
         if hasattr(self, "_scheduler"):
             self._scheduler.drop_all()
             self._tear_down_fixtures()
@@ -107,6 +118,7 @@ class Engine:
     def run(self, item: pytest.Item, next_item: pytest.Item | None) -> bool:
         """Run *item*; False when it is not ours to run."""
         if not self.isolates(item):
+            self._launcher.plugins.run_here(item)
             return False
         item.ihook.pytest_runtest_logstart(nodeid=item.nodeid, location=item.location)
         run: Run | None = None
@@ -125,21 +137,44 @@ class Engine:
             raise KeyboardInterrupt
         if run is not None and run.seen.session_exit is not None:
             pytest.exit(run.seen.session_exit.reason, run.seen.session_exit.code)
+        self._tear_down_here(item, next_item)
+        self._allure.finish(item)
         item.ihook.pytest_runtest_logfinish(nodeid=item.nodeid, location=item.location)
         return True
+
+    def _tear_down_here(self, item: pytest.Item, next_item: pytest.Item | None) -> None:
+        """Tear down what tests that run in this process have set up and *next_item* does not need."""
+        if not is_anything_set_up(self._session):
+            return
+        capture = GlobalCapture(item.config)
+        capture.resume()
+        try:
+            tear_down(self._session, next_item)
+        except Exception:
+            report_error(item, traceback.format_exc(), "teardown")
+        finally:
+            capture.suspend()
 
     def _run_once(self, item: pytest.Item, next_item: pytest.Item | None) -> Run:
         """Run *item* once, and report it."""
         active = self._scheduler.begin(item, next_item)
         run = active.run
         self._emit_started(run)
-        with ended_by_sigterm() if self._launcher.plan(item).soak is not None else nullcontext():
-            self._supervisor.supervise(active)
+        try:
+            with ended_by_sigterm() if self._launcher.plan(item).soak is not None else nullcontext():
+                self._supervisor.supervise(active)
+        except Exception:
+            self._scheduler.drop_all()  # the test runs, and nobody watches it
+            raise
         self._scheduler.finish(active)
         if _is_a_result(run):
+            self._launcher.plugins.take(item, run, active.process)
             verdict = item.ihook.pytest_rlstability_judge(run=run)
             if verdict is None and (missing := run.seen.missing_phases):
                 raise RuntimeError(f"the test ran, but no report of its {', '.join(missing)} arrived")
+            if self._launcher.reruns.wants_another(item, run, verdict):
+                self._launcher.reruns.report(item, replay(item, run, verdict, self._settings))
+                return self._run_once(item, next_item)
             blame: Blame | None = None
             if next_item is not None and verdict is None and run.seen.all_passed:
                 self._scheduler.start_early(next_item)
@@ -153,7 +188,12 @@ class Engine:
             elif verdict is not None and is_out_of_memory(verdict):
                 self._scheduler.drop_all()  # the process may still hold what was too much for it
             reports = replay(item, run, verdict, self._settings, self._command(blame))
+            if verdict is not None and run.seen.done is None:
+                self._launcher.plugins.report_death(item, reports, verdict)
+                self._allure.fill_in(item, reports, verdict)
             self._report(item, reports, finished(run, reports))
+            if run.seen.tear_down_error:
+                report_error(item, run.seen.tear_down_error, "teardown")
             if blame is not None and verdict is not None and blame.culprit not in (None, item):
                 self._report_culprit(blame.culprit, blame, run, verdict)
             if blame is not None and blame.interrupted:
@@ -174,6 +214,7 @@ class Engine:
     def _report_not_run(self, item: pytest.Item, verdict: Verdict) -> None:
         run = Run(RunSpec(item.nodeid, self._settings.backend, self._settings.seed))
         reports = replay(item, run, verdict, self._settings)
+        self._allure.fill_in(item, reports, verdict)
         self._report(item, reports, finished(run, reports))
 
     def _find_culprit(self, active: ActiveRun, victim: pytest.Item | None, verdict: Verdict) -> Blame:
@@ -263,7 +304,7 @@ class Engine:
         )
         return runner.runs(lambda: trials.wanted)
 
-    def _emit_sample(self, active: ActiveRun, sample: Sampled) -> None:
+    def _emit_sample(self, active: WatchedRun, sample: Sampled) -> None:
         """Pass on a sample. A soak's come often, for those who watch it live; fewer are enough to keep."""
         if active.run.spec.repeated:
             return  # samples of runs side by side are not one series
@@ -314,12 +355,12 @@ def engine_for(session: pytest.Session) -> Engine | None:
         return None
     engine = Engine(session, settings, config.pluginmanager.getplugin("rlstability-event-bus"))
     try:
-        reason_against_fork = engine.start()
+        other_backend = engine.start()
     except BaseException:
         engine.stop()
         raise
     reporter = config.pluginmanager.getplugin("terminalreporter")
-    if reason_against_fork and reporter is not None:
+    if other_backend and reporter is not None:
         reporter.ensure_newline()
-        reporter.write_line(f"rl-stability: spawn backend, because {reason_against_fork}")
+        reporter.write_line(f"rl-stability: {other_backend}")
     return engine

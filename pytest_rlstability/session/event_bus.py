@@ -13,13 +13,19 @@ from typing import Any, Protocol
 
 import pytest
 
+from pytest_rlstability.child.verdict_report import junit_properties
 from pytest_rlstability.compat.plugins import close_when_silent, reporting_for
+from pytest_rlstability.compat.pytest import JunitLog
 from pytest_rlstability.config.options import settings_of
-from pytest_rlstability.leaks.signals.registry import added_facts
+from pytest_rlstability.leaks.signals.registry import added_facts, signals_of
 from pytest_rlstability.model.events import Event, Finished, Note, Outcome, Session, Started, from_json, to_json
 from pytest_rlstability.model.messages import Json
+from pytest_rlstability.model.redaction import redacted
+from pytest_rlstability.model.verdict import Verdict
 from pytest_rlstability.osinfo.machine import platform_line, versions_line
+from pytest_rlstability.session.leak_summary import LeakSummary
 from pytest_rlstability.session.live_line import LiveLine, live_line
+from pytest_rlstability.session.shown_verdict import add_location, shorten, status_with_word
 from pytest_rlstability.session.sigterm import ended_by_sigterm
 from pytest_rlstability.session.soak_summary import SoakSummary
 from pytest_rlstability.session.terminal import Tally
@@ -62,9 +68,13 @@ class EventBus:
             [] if self._is_worker else [*chain(*config.hook.pytest_rlstability_reports(config=config))]
         )
         self._soaks = SoakSummary()
+        budget = settings_of(config).leaks
+        signals = {} if budget is None else {signal.name: signal for signal in signals_of(config)}
+        self._leaks = None if budget is None else LeakSummary(budget, signals)
         self._running: dict[str, Started] = {}
         self._hosts: dict[str, str] = {}
         self._live: LiveLine | None = None
+        self._is_over = False
 
     def emit(self, event: Event) -> None:
         """Handle an event of this process, or send it to the controller."""
@@ -82,6 +92,8 @@ class EventBus:
     def handle(self, event: Event) -> None:
         """Show an event in the terminal and hand it to the reports, which get no notes."""
         self._soaks.handle(event)
+        if self._leaks is not None:
+            self._leaks.handle(event)
         self._hosts[event.worker] = event.host
         if isinstance(event, Started):
             self._running[event.test] = event
@@ -105,9 +117,20 @@ class EventBus:
                     versions=versions_line(),
                     seed=settings_of(self._config).seed,
                     signals=added_facts(self._config),
-                    arguments=[str(argument) for argument in self._config.invocation_params.args],
+                    arguments=redacted(str(argument) for argument in self._config.invocation_params.args),
                 )
             )
+
+    @pytest.hookimpl(trylast=True)
+    def pytest_collectreport(self, report: pytest.CollectReport) -> None:
+        if self._is_worker or not (known := getattr(report, "rl_stability", {})):
+            return
+        self._tally.count(report)
+        self._handle_events(report)
+        known = {**known, "seed": settings_of(self._config).seed, "backend": "inprocess"}
+        title = Verdict.from_dict(known["verdict"]).title
+        JunitLog(self._config).describe_error(report, title, junit_properties(known))
+        shorten(report, self._config)
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtest_logstart(self) -> None:
@@ -122,10 +145,20 @@ class EventBus:
         if self._live is not None:
             self._live.clear()
         self._tally.count(report)
+        self._handle_events(report)
+        shorten(report, self._config)
+        return (yield)
+
+    @pytest.hookimpl(wrapper=True)
+    def pytest_report_teststatus(self, report: pytest.TestReport) -> Generator[None, Any, Any]:
+        status = yield
+        # The short summary has the word already, after the test's name.
+        return status if self._is_over and report.failed else status_with_word(status, report)
+
+    def _handle_events(self, report: pytest.TestReport | pytest.CollectReport) -> None:
         for data in getattr(report, "rl_stability", {}).pop("events", ()):
             if (event := from_json(data)) is not None:
                 self.handle(event)
-        return (yield)
 
     @pytest.hookimpl(optionalhook=True)
     def pytest_xdist_newgateway(self, gateway: Any) -> None:
@@ -171,10 +204,18 @@ class EventBus:
             session.exitstatus = pytest.ExitCode.TESTS_FAILED
 
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
+        self._is_over = True
+        for report in chain(*(terminalreporter.getreports(name) for name in ("failed", "error"))):
+            add_location(report, self._config)
         for trouble in [line for report in self._reports for line in report.trouble.splitlines()]:
             terminalreporter.write_line(f"rl-stability: {trouble}", red=True)
         closing = [line for report in self._reports for line in report.lines()]
-        for line in [*self._soaks.lines(), *closing, *self._tally.resource_lines()]:
+        closing = [*(self._leaks.lines() if self._leaks is not None else ()), *closing]
+        for line in [*self._soaks.lines(), *closing, *self._tally.plugin_lines(), *self._tally.resource_lines()]:
             terminalreporter.write_line(f"rl-stability: {line}")
+        if self._config.get_verbosity() < -1:
+            return  # pytest leaves out its own closing line too
+        if self._tally.verdicts:
+            terminalreporter.write_line(f"rl-stability: {platform_line()}; {versions_line()}")
         if tally := self._tally.line():
             terminalreporter.write_line(tally)

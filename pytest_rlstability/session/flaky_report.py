@@ -14,7 +14,7 @@ from pytest_rlstability.config.options import Settings
 from pytest_rlstability.config.reproduce import reproduce_command
 from pytest_rlstability.model.messages import WarningRecorded
 from pytest_rlstability.model.run import Exit, Run
-from pytest_rlstability.session.report_replay import replay, warn
+from pytest_rlstability.session.report_replay import mark_undecided, replay, warn
 from pytest_rlstability.session.restored_reports import restore_report
 from pytest_rlstability.verdicts.flaky import Trial, Trials, count_line, flaky_verdict
 
@@ -96,9 +96,12 @@ def _show_kept(item: pytest.Item, trials: Trials, reports: list[pytest.TestRepor
     # What the test costs is all of its runs.
     call.duration = max(call.duration, trials.trials[-1].run.ending.time - trials.trials[0].run.seen.started)
     failures = "; ".join(count_line(group) for group in trials.groups())
-    text = f"rl_flaky {trials.answer}: {trials.count_text()}{f': {failures}' if failures else ''}"
+    counted = trials.kept_text() if trials.answer == "kept" else trials.count_text()
+    text = f"rl_flaky {trials.answer}: {counted}{f': {failures}' if failures else ''}"
     call.sections.append(("rl-stability", text))
     if trials.answer == "undecided":
+        mark_undecided(reports)
+        stability_of(reports[-1])["undecided"] = True
         promise = trials.promise
         warn(
             item,

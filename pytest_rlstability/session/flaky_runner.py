@@ -10,9 +10,9 @@ from collections.abc import Callable, Generator
 from pytest_rlstability.model.run import Run
 from pytest_rlstability.osinfo.limits import usable_processors
 from pytest_rlstability.session.backends.interface import ProcessSpec
-from pytest_rlstability.session.connections import TestProcess
 from pytest_rlstability.session.process_pool import START_LIMIT, NoProcessError, ProcessPool
 from pytest_rlstability.session.supervisor import ActiveRun, Supervisor
+from pytest_rlstability.session.test_process import TestProcess
 
 _MOST_AT_ONCE = 32
 

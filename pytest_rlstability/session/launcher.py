@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import inspect
+import math
 import os
 import time
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import replace
+from functools import cached_property, partial
 from itertools import chain, zip_longest
 from typing import Any
 
@@ -23,17 +25,21 @@ from pytest_rlstability.model.user_code import Origin, origin
 from pytest_rlstability.model.verdict import Verdict, is_out_of_memory
 from pytest_rlstability.session.backends.interface import ProcessSpec
 from pytest_rlstability.session.blame import OutOfTimeError
-from pytest_rlstability.session.connections import Connections, TestProcess
+from pytest_rlstability.session.connections import Connections
 from pytest_rlstability.session.event_bus import EventBus
+from pytest_rlstability.session.plugin_carrier import PluginCarrier
 from pytest_rlstability.session.pools import FIXTURES, Pools
 from pytest_rlstability.session.process_pool import NoProcessError, ProcessPool
+from pytest_rlstability.session.reruns import Reruns
 from pytest_rlstability.session.scheduler import Place
 from pytest_rlstability.session.supervisor import ActiveRun, Supervisor
-from pytest_rlstability.session.watchdogs import WatchContext
+from pytest_rlstability.session.test_process import TestProcess
+from pytest_rlstability.session.watchdogs import KillCondition, Observer, WatchContext
+from pytest_rlstability.session.watchdogs.timeouts import stacks_every
 
-FIXTURES_LIMIT = 120.0
-"""Seconds that wide fixtures may take to be set up before a fork. After that each test sets them up for itself, where a
-standstill is noticed."""
+_COMPUTING = 5
+"""How many times ``--rl-stall-after`` wide fixtures may compute before a fork. After that, or when they stand still for
+``--rl-stall-after``, each test sets them up for itself, where their stacks are shown."""
 
 
 class TestLauncher:
@@ -59,8 +65,11 @@ class TestLauncher:
         self.on_exit: Callable[[ActiveRun], None] = lambda active: None
         """Called when a process that tests shared has ended, with a run that stands for its exit."""
         self._plans: dict[pytest.Item, Plan] = {}
+        self._groups: dict[pytest.Item, Hashable | None] = {}
         self.not_shared: dict[tuple[str, ...], str] = {}
         """Wide fixtures that every marked test sets up for itself, and why."""
+        self.plugins = PluginCarrier(session)
+        self.reruns = Reruns()
         self.last_with_fixtures: pytest.Item | None = None
         """The last test that was forked with its wide fixtures set up."""
 
@@ -80,10 +89,11 @@ class TestLauncher:
         return self.isolates(item) and self.plan(item).group is None
 
     def group_of(self, item: pytest.Item) -> Hashable | None:
-        group = self.plan(item).group
-        if group is None or not self.isolates(item):
-            return None
-        return group, self.pool(item).backend.name, self.spec(item)
+        if item not in self._groups:
+            group = self.plan(item).group
+            shares = group is not None and self.isolates(item)
+            self._groups[item] = (group, self.pool(item).backend.name, self.spec(item)) if shares else None
+        return self._groups[item]
 
     def pool(self, item: pytest.Item) -> ProcessPool:
         return self._pools.get(self.plan(item).backend)
@@ -117,9 +127,9 @@ class TestLauncher:
         try:
             return pool, pool.take(self.spec(item))
         except NoProcessError as error:
-            if self.plan(item).backend != "auto" or self._pools.reason_against_fork:
+            if self.plan(item).backend != "auto" or not self._pools.give_up(str(error)):
                 raise
-            self._pools.give_up_fork(str(error))
+            self._groups.clear()
             return self._take(item)
 
     def _take_with_fixtures(self, item: pytest.Item) -> tuple[ProcessPool, TestProcess] | None:
@@ -129,7 +139,7 @@ class TestLauncher:
             return None
         pool = self._pools.get(FIXTURES)
         try:
-            process = pool.take(pool.backend.spec(item, (), finds_all=True), FIXTURES_LIMIT)
+            process = pool.take(pool.backend.spec(item, (), finds_all=True), *self._patience())
         except NoProcessError as error:
             self.not_shared[fixtures] = str(error).partition("gives no process: ")[2]
             return None
@@ -144,7 +154,14 @@ class TestLauncher:
 
     def tear_down_fixtures(self) -> list[str]:
         """Tear down what tests with a process of their own have shared; the errors as texts."""
-        return [] if self.last_with_fixtures is None else self._pools.get(FIXTURES).tear_down_fixtures(FIXTURES_LIMIT)
+        if self.last_with_fixtures is None:
+            return []
+        return self._pools.get(FIXTURES).tear_down_fixtures(*self._patience(), self._settings.native)
+
+    def _patience(self) -> tuple[float, float]:
+        """How many seconds wide fixtures may take, and how many of them without using the processor."""
+        still = self._settings.stall_after or self._settings.limit or math.inf
+        return _COMPUTING * still, still
 
     def start_repeated(self, item: pytest.Item, process: TestProcess, seed: int) -> ActiveRun:
         """Have *process* run *item* with *seed*, and nothing else."""
@@ -155,16 +172,19 @@ class TestLauncher:
 
     def send(self, before: ActiveRun, item: pytest.Item, place: Place) -> ActiveRun:
         before.process.counters.clear()
-        self._send(item, place, before.pool, before.process)
+        self._send(item, place, before.owner, before.process)
         return self.follow_queued(before, item, place)
 
+    def can_queue(self, active: ActiveRun) -> bool:
+        return active.process.messages is not None and active.process.messages.has_room()
+
     def send_queued(self, active: ActiveRun, item: pytest.Item, place: Place) -> None:
-        self._send(item, place, active.pool, active.process, queued=True)
+        self._send(item, place, active.owner, active.process, queued=True)
 
     def follow_queued(self, before: ActiveRun, item: pytest.Item, place: Place) -> ActiveRun:
         done = before.run.seen.done
         before.earlier[before.item] = () if done is None else done.left
-        return self._active(item, place, before.pool, before.process, earlier=before.earlier)
+        return self._active(item, place, before.owner, before.process, earlier=before.earlier)
 
     def prewarm(self, item: pytest.Item) -> None:
         if self.isolates(item):
@@ -175,7 +195,7 @@ class TestLauncher:
         return active.process.exit is not None and active.process.exit.status is None
 
     def release(self, active: ActiveRun) -> None:
-        active.pool.release(active.process)
+        active.owner.release(active.process)
 
     def kill(self, active: ActiveRun) -> None:
         self._supervisor.end([active])
@@ -202,6 +222,7 @@ class TestLauncher:
             for item, next_item in zip_longest(items, items[1:]):
                 place = Place(next_item, stays=next_item is not None)
                 active = self.start(item, place) if active is None else self.send(active, item, place)
+                active.start_watching()
                 active.kill_conditions = [*active.kill_conditions, limit]
                 self._supervisor.supervise(active)
                 verdict = self._death(active)
@@ -233,6 +254,8 @@ class TestLauncher:
         queued: bool = False,
     ) -> None:
         plan, backend, next_item = self.plan(item), pool.backend, place.next_item
+        if not queued:
+            self.plugins.bring(process)
         finds_next = next_item is not None and self.spec(item).finds(next_item)
         process.send(
             RunTest(
@@ -245,6 +268,8 @@ class TestLauncher:
                 repeated=plan.flaky is not None,
                 stays=place.stays,
                 queued=queued,
+                attempts=self.reruns.attempts.get(item, 0),
+                stacks_every=stacks_every(item, plan),
             )
         )
 
@@ -269,20 +294,37 @@ class TestLauncher:
             repeated=plan.flaky is not None,
             stays=place.stays,
             previous_test=[*earlier][-1].nodeid if earlier else "",
+            unsafe_fork=self._pools.reason_against_fork if pool.backend.name == "zygote" else "",
         )
         run = Run(spec, Observed(process.pid))
         watched = self._connections
         sample = self._supervisor.sample
         context = WatchContext(plan, run, watched.directory, watched.pids, sample, self._bus.emit)
-        active = ActiveRun(item, pool, process, run, earlier or {}, thinning=Thinning(self._bus.workers))
-        try:
-            conditions = item.ihook.pytest_rlstability_kill_conditions(item=item, context=context)
-            observers = item.ihook.pytest_rlstability_observers(item=item, context=context)
-        except BaseException:
-            self.kill(active)  # the test runs, and would not be watched
-            raise
-        active.kill_conditions, active.observers = [*chain(*conditions)], [*chain(*observers)]
+        active = ActiveRun(
+            item=item,
+            owner=pool,
+            process=process,
+            run=run,
+            earlier=earlier or {},
+            make_watchdogs=partial(_watchdogs, item, context),
+            thinning=Thinning(self._bus.workers),
+        )
+        if self._others_watch:
+            active.start_watching()
         return active
+
+    @cached_property
+    def _others_watch(self) -> bool:
+        """Whether another package has watchdogs, which may want to see the shortest test."""
+        hook = self._session.config.hook
+        hooks = (hook.pytest_rlstability_kill_conditions, hook.pytest_rlstability_observers)
+        return any(len(one.get_hookimpls()) > 1 for one in hooks)
+
+
+def _watchdogs(item: pytest.Item, context: WatchContext) -> tuple[list[KillCondition], list[Observer]]:
+    conditions = item.ihook.pytest_rlstability_kill_conditions(item=item, context=context)
+    observers = item.ihook.pytest_rlstability_observers(item=item, context=context)
+    return [*chain(*conditions)], [*chain(*observers)]
 
 
 def _is_users(name: str, function: Any) -> bool:

@@ -1,4 +1,5 @@
-"""The progress of running soaks: one line of the terminal that is rewritten in place, or a line a minute in a file."""
+"""The progress of running soaks and leak checks: one line of the terminal that is rewritten in place, or a line now and
+then in a file."""
 
 from __future__ import annotations
 
@@ -7,13 +8,16 @@ from collections.abc import Callable
 
 import pytest
 
-from pytest_rlstability.model.events import Event, Finished, Progress, Slow
+from pytest_rlstability.model.events import Event, Finished, Progress, Sample, Slow
+from pytest_rlstability.model.units import format_duration
 from pytest_rlstability.session.watchdogs.soak_progress import progress_line
 
 A_MINUTE = 60.0
+A_WHILE = 20.0
+"""After so long, and again, a file gets a line about a leak check."""
 _REDRAW = 0.5
 _TURN = 3.0
-"""Seconds for which the line shows one of several running soaks."""
+"""Seconds for which the line shows one of several running tests."""
 
 
 class LiveLine:
@@ -25,7 +29,8 @@ class LiveLine:
         self._reporter = reporter
         self._in_place = in_place
         self._clock = clock
-        self._running: dict[str, Progress] = {}
+        self._running: dict[str, str] = {}
+        """The newest line about each running test."""
         self._written: dict[str, float] = {}
         self._drawn_at = float("-inf")
         self._drawn = False
@@ -33,11 +38,10 @@ class LiveLine:
     def handle(self, event: Event) -> None:
         match event:
             case Progress():
-                self._running[event.test] = event
-                if self._in_place:
-                    self._draw()
-                else:
-                    self._write(event)
+                self._show(event.test, progress_line(event), A_MINUTE)
+            case Sample(waits_for=str()):
+                self._written.setdefault(event.test, self._clock())
+                self._show(event.test, check_line(event), A_WHILE)
             case Slow():
                 self._write_line(f"SLOW {event.test}: {event.text}")
             case Finished():
@@ -56,11 +60,14 @@ class LiveLine:
         self._reporter.ensure_newline()
         self._reporter.write_line(text)
 
-    def _write(self, progress: Progress) -> None:
+    def _show(self, test: str, line: str, interval: float) -> None:
+        self._running[test] = line
         now = self._clock()
-        if now - self._written.get(progress.test, float("-inf")) >= A_MINUTE:
-            self._written[progress.test] = now
-            self._write_line(progress_line(progress))
+        if self._in_place:
+            self._draw()
+        elif now - self._written.get(test, float("-inf")) >= interval:
+            self._written[test] = now
+            self._write_line(line)
 
     def _draw(self) -> None:
         now = self._clock()
@@ -69,7 +76,7 @@ class LiveLine:
         self._drawn_at = now
         running = list(self._running.values())
         turn = int(now / _TURN) % len(running)
-        text = progress_line(running[turn])
+        text = running[turn]
         if len(running) > 1:
             text = f"[{turn + 1}/{len(running)}] {text}"
         if not self._drawn:
@@ -78,6 +85,18 @@ class LiveLine:
         width = self._reporter.config.get_terminal_writer().fullwidth - 1
         self._reporter.rewrite(text if len(text) <= width else f"{text[: width - 1]}…", erase=True)
         self._reporter.flush()
+
+
+def check_line(sample: Sample) -> str:
+    """One line on a running leak check.
+
+    >>> check_line(Sample(test="t.py::test_reset", values={}, lap=340, seconds=4.2, waits_for="threads: more laps"))
+    'leak check t.py::test_reset: lap 340, 4.2 s, waits for threads: more laps'
+    """
+    return (
+        f"leak check {sample.test}: lap {sample.lap}, {format_duration(sample.seconds or 0.0)}, "
+        f"waits for {sample.waits_for}"
+    )
 
 
 def live_line(config: pytest.Config) -> LiveLine | None:

@@ -14,7 +14,15 @@ _HOOKS = (
     "pytest_runtest_logreport",
     "pytest_runtest_logfinish",
 )
-_ONLY_LISTEN = ("_pytest", "pytest_rlstability", "xdist", "pytest_timeout", "pytest_rerunfailures", "pytest_cov")
+_ONLY_LISTEN = (
+    "_pytest",
+    "pytest_rlstability",
+    "xdist",
+    "pytest_timeout",
+    "pytest_rerunfailures",
+    "pytest_cov",
+    "syrupy",
+)
 """Packages whose part in these hooks changes nothing that the next test could notice."""
 
 

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-import signal
+import math
 import time
 from collections import deque
+from collections.abc import Callable
 from dataclasses import replace
 
 from pytest_rlstability.model.messages import EndProcess, TearDownFixtures
-from pytest_rlstability.osinfo import linux
-from pytest_rlstability.osinfo.process_control import send_signal
+from pytest_rlstability.osinfo.native_stacks import native_stack
+from pytest_rlstability.osinfo.processes import descendants_of, ticks_of
 from pytest_rlstability.session.backends.interface import Backend, ProcessSpec
-from pytest_rlstability.session.connections import Connections, ParentLink, TestProcess
+from pytest_rlstability.session.connections import Connections, ParentLink
+from pytest_rlstability.session.test_process import TestProcess
 
 START_LIMIT = 30.0
 """Seconds after which a process that has not connected is our fault, not the test's."""
@@ -19,6 +21,7 @@ _TRIES = 4
 _PAUSE = 0.25
 """Seconds before the second try to start a process that could not be started; twice as many before each further one."""
 _LOOK = 0.1
+_GLANCE = 0.5
 _END_LIMIT = 10.0
 
 
@@ -35,13 +38,14 @@ class ProcessPool:
         self._parent: ParentLink | None = None
         self._spares: deque[tuple[ProcessSpec, TestProcess]] = deque()
 
-    def take(self, spec: ProcessSpec, limit: float = START_LIMIT) -> TestProcess:
-        """A process that waits for its test, or one that died before it could."""
+    def take(self, spec: ProcessSpec, limit: float = START_LIMIT, still: float = math.inf) -> TestProcess:
+        """A process that waits for its test, or one that died before it could. Its start may take *limit* seconds, and
+        *still* seconds in which its parent does nothing."""
         reason, pause, tries = "", _PAUSE, _TRIES
         while tries > 0:
             tries -= 1
-            process = self.request(spec)
-            started = self._wait_for_start(process, limit)
+            process, began = self.request(spec), time.monotonic()
+            started = self._wait_for_start(process, limit, still)
             if started and process.refused is None and not _lost(process):
                 return process
             self._discard(process)
@@ -52,17 +56,35 @@ class ProcessPool:
                 time.sleep(pause)
                 pause *= 2
             elif not started:
-                reason = f"it started no process within {limit:.0f} s"
-                self._drop_parent()  # it is stopped, or hangs in a handler that runs at every fork
+                reason = f"it started no process within {time.monotonic() - began:.0f} s"
+                self._drop_parent()  # it is stopped, or hangs in a fixture or a handler that runs at every fork
+                if still != math.inf:
+                    break  # the fixtures would hang again
                 tries -= 1  # that took long
             else:
                 reason = "the process that starts tests was killed"
         raise NoProcessError(f"the {self.backend.name} backend gives no process: {reason}")
 
-    def _wait_for_start(self, process: TestProcess, limit: float) -> bool:
-        return self._connections.wait_until(
-            lambda: process.ready or process.exit is not None or process.refused is not None, limit
-        )
+    def _wait_for_start(self, process: TestProcess, limit: float, still: float) -> bool:
+        def is_known() -> bool:
+            return process.ready or process.exit is not None or process.refused is not None
+
+        return self._wait_while_working(is_known, limit, still)
+
+    def _wait_while_working(self, condition: Callable[[], bool], limit: float, still: float) -> bool:
+        """Wait for *condition*; False after *limit* seconds, or when the parent and what it has started did nothing for
+        *still* seconds."""
+        if still == math.inf:
+            return self._connections.wait_until(condition, limit)
+        parent, now = self._parent, time.monotonic
+        deadline, used, moved = now() + limit, -1, now()
+        while not self._connections.wait_until(condition, min(_GLANCE, deadline - now())):
+            pids = [] if parent is None else [parent.pid, *descendants_of(parent.pid)]
+            used, before = sum(map(ticks_of, pids)), used
+            moved = moved if used == before else now()
+            if now() >= min(deadline, moved + still):
+                return False
+        return True
 
     def request(self, spec: ProcessSpec) -> TestProcess:
         """A process that may not have started yet."""
@@ -101,26 +123,27 @@ class ProcessPool:
             self._parent = None
             self.backend.end_parent(_END_LIMIT)
 
-    def wake_parent(self) -> None:
-        """A parent that somebody has stopped would never say how a test ended."""
-        if self._parent is not None and (stat := linux.stat(self._parent.pid)) is not None and stat.state in "Tt":
-            send_signal(self._parent.pid, signal.SIGCONT)
-
-    def tear_down_fixtures(self, limit: float) -> list[str]:
+    def tear_down_fixtures(self, limit: float, still: float, native: str) -> list[str]:
         """Have the parent tear down what it has set up; the errors, here and before, as texts."""
         parent = self._parent
         if parent is None:
             return []
+        ended = True
         if parent in self._connections.parents:
             parent.messages.send(TearDownFixtures())
-            self._connections.wait_until(
+            ended = self._wait_while_working(
                 lambda: any(not said.error for said in parent.torn_down) or parent not in self._connections.parents,
                 limit,
+                still,
             )
         errors = [said.error for said in parent.torn_down if said.error]
-        if len(errors) == len(parent.torn_down):
-            self._drop_parent()
+        if not ended:
+            errors.append(f"STALL: the tear-down of wide fixtures did not end\n{native_stack(parent.pid, native)}\n")
+        elif len(errors) == len(parent.torn_down):
             errors.append("The process in which wide fixtures were set up did not survive their tear-down.\n")
+        else:
+            return errors
+        self._drop_parent()
         return errors
 
     def survives_canary(self, limit: float) -> bool:
@@ -160,7 +183,7 @@ class ProcessPool:
         """The parent process; a new one when the last was killed."""
         if self._parent is None or self._parent not in self._connections.parents:
             known = len(self._connections.parents)
-            self.backend.start_parent()
+            self._start_parent()
             self._connections.wait_until(
                 lambda: len(self._connections.parents) > known or not self.backend.parent_lives(),
                 START_LIMIT,
@@ -173,6 +196,20 @@ class ProcessPool:
                 raise NoProcessError(f"the parent process of the {self.backend.name} backend did not start")
             self._parent = self._connections.parents[-1]
         return self._parent
+
+    def _start_parent(self) -> None:
+        """Start a parent; again a moment later when no more processes are allowed."""
+        pause, tries = _PAUSE, _TRIES
+        while True:
+            try:
+                return self.backend.start_parent()
+            except OSError as error:
+                tries -= 1
+                if not tries:
+                    reason = f"the process that starts tests cannot be started: {error.strerror}"
+                    raise NoProcessError(f"the {self.backend.name} backend gives no process: {reason}") from None
+            time.sleep(pause)
+            pause *= 2
 
     def _drop_parent(self) -> None:
         """Kill the parent, which does not do its work, and everything below it."""

@@ -16,7 +16,7 @@ from pytest_rlstability.config.options import Settings
 from pytest_rlstability.config.reproduce import reproduce_command
 from pytest_rlstability.model.events import Finished, Outcome
 from pytest_rlstability.model.run import Run
-from pytest_rlstability.model.verdict import Verdict, VerdictFailure
+from pytest_rlstability.model.verdict import Verdict, VerdictFailure, Word
 from pytest_rlstability.session.restored_reports import restore_report, restore_warning
 from pytest_rlstability.verdicts.crash import shared_facts
 
@@ -32,6 +32,8 @@ def replay(
     JUnit properties are recorded here."""
     reports = [restore_report(item, data) for data in run.seen.reports]
     reports = _move_verdict_to_call(reports) if verdict is None else _with_verdict(item, run, verdict, reports, command)
+    if any(" undecided: " in one.message for one in run.seen.warnings if one.category[1] == "LeakWarning"):
+        mark_undecided(reports)
     known = stability_of(reports[-1])
     for report in reports:
         known.update(getattr(report, "rl_stability", {}))
@@ -45,11 +47,19 @@ def replay(
         known["verdict"]["facts"] = {**shared_facts(run), **known["verdict"]["facts"]}
     if run.seen.soak is not None:
         known["soak"] = run.seen.soak.to_dict()
+    if run.seen.plugins_lost:
+        known["plugins_lost"] = sorted(run.seen.plugins_lost)
     if run.seen.resources_left:
         known["resources_left"] = run.seen.resources_left
     reports[-1].user_properties += junit_properties(known)
     _replay_side_effects(item, run)
     return reports
+
+
+def mark_undecided(reports: Iterable[pytest.TestReport]) -> None:
+    """A check has not reached a verdict: the test has not failed, and is not shown as if it had kept its promise."""
+    if (own := _own_call(reports)) is not None:
+        stability_of(own)["undecided"] = True
 
 
 def _with_verdict(
@@ -58,6 +68,9 @@ def _with_verdict(
     """The test has failed, whatever it reported itself. Every test gets a tear-down report."""
     own = _own_call(reports)
     crash = _failed_report(item, run, verdict, command)
+    if own is not None and _hangs_on_its_leak(own, verdict):
+        own.sections.insert(0, ("After that the process did not end", crash.longreprtext))
+        return reports
     crash.sections = [*(reports[-1].sections if reports else []), *_captured(run)]
     if own is not None and own.failed:
         crash.sections.insert(0, ("Before that the test had failed with", own.longreprtext))
@@ -65,6 +78,12 @@ def _with_verdict(
     before = [report for report in kept if report.when != "teardown"]
     after = [report for report in kept if report.when == "teardown"]
     return [*before, crash, *(after or [_copy_passed(crash, "teardown")])]
+
+
+def _hangs_on_its_leak(own: pytest.TestReport, verdict: Verdict) -> bool:
+    """Whether a test that leaks does not end, as one that left sockets of zmq open: the leak comes first."""
+    leaks = _has_verdict(own) and own.rl_stability["verdict"]["word"] == Word.LEAK
+    return leaks and verdict.word is Word.STALL and verdict.facts.get("phase") == "exit"
 
 
 def _move_verdict_to_call(reports: list[pytest.TestReport]) -> list[pytest.TestReport]:

@@ -11,6 +11,9 @@ import pytest
 from pytest_rlstability.session.lane import Action, Event, Lane, State
 from pytest_rlstability.session.supervisor import ActiveRun
 
+_QUEUE_LENGTH = 64
+"""Tests that a process is sent in advance: enough for what it runs while pytest's process is busy otherwise."""
+
 
 @dataclass(frozen=True)
 class Place:
@@ -35,6 +38,9 @@ class Launcher(Protocol):
 
     def send(self, before: ActiveRun, item: pytest.Item, place: Place) -> ActiveRun:
         """Have the process of *before*, which waits, run *item*."""
+
+    def can_queue(self, active: ActiveRun) -> bool:
+        """Whether the connection of *active*'s process takes one more message that the process does not read yet."""
 
     def send_queued(self, active: ActiveRun, item: pytest.Item, place: Place) -> None:
         """Tell the process of *active* to run *item* next, if the test that it runs passes."""
@@ -70,8 +76,8 @@ class Scheduler:
         self._overlaps = overlaps
         self._lanes: dict[Hashable | None, Lane] = {}
         self._next: dict[pytest.Item, pytest.Item | None] = {}
-        self._stays: set[pytest.Item] = set()
-        self._queued: pytest.Item | None = None
+        self._stays: dict[pytest.Item, pytest.Item] = {}
+        """The tests whose process stays for another one, with the next test that it runs."""
         if order is not None:
             self._learn_order(order)
 
@@ -87,9 +93,19 @@ class Scheduler:
             if place.next_item is None or self._lane(next_item) is not lane:
                 self._launcher.prewarm(next_item)
             elif self._overlaps and self._next.get(item) is next_item:
-                self._queued = next_item
-                self._run(lane, Event.QUEUE, next_item, self._known_place(next_item))
+                self._fill_queue(lane, item)
+        lane.active.has_followers = bool(lane.queued)
         return lane.active
+
+    def _fill_queue(self, lane: Lane, item: pytest.Item) -> None:
+        last = lane.queued[-1] if lane.queued else item
+        while len(lane.queued) < _QUEUE_LENGTH and self._launcher.can_queue(lane.active):
+            following = self._next[last] if last in self._stays else None
+            if following is None or self._lane(following) is not lane:
+                return
+            self._run(lane, Event.QUEUE, following, self._known_place(following))
+            lane.queued.append(following)
+            last = following
 
     def start_early(self, item: pytest.Item) -> None:
         """Begin *item*, the next one that pytest will ask for, if nobody would notice."""
@@ -102,11 +118,11 @@ class Scheduler:
     def finish(self, active: ActiveRun) -> None:
         """The run is over: keep its process for the next test of its lane, or forget it."""
         lane = next(lane for lane in self._lanes.values() if lane.state is not State.EMPTY and lane.active is active)
-        queued, self._queued = self._queued, None
         done = active.run.seen.done
         if active.run.ending.exit is not None:
             self._leave(lane, Event.ENDED)
-        elif queued is not None and done is not None and done.continues:
+        elif lane.queued and done is not None and done.continues:
+            queued = lane.queued.popleft()
             self._run(lane, Event.CONTINUED, queued, self._known_place(queued))
         else:
             self._leave(lane, Event.WAITS)
@@ -133,9 +149,11 @@ class Scheduler:
                     lane.active = self._launcher.follow_queued(lane.active, item, place)
         except BaseException:
             lane.state = State.EMPTY  # the launcher has killed the process
+            lane.queued.clear()
             raise
 
     def _leave(self, lane: Lane, event: Event) -> None:
+        lane.queued.clear()
         match lane.step(event):
             case Action.RELEASE:
                 self._launcher.release(lane.active)
@@ -161,19 +179,19 @@ class Scheduler:
     def _learn_order(self, order: Sequence[pytest.Item]) -> None:
         """Whose process stays: the next test that shares any process shares the same one."""
         next_item: pytest.Item | None = None
+        next_shared: pytest.Item | None = None
         next_group: Hashable | None = None
         for item in reversed(order):
             group = self._launcher.group_of(item)
             if group is not None:
-                if group == next_group:
-                    self._stays.add(item)
-                next_group = group
+                if next_shared is not None and group == next_group:
+                    self._stays[item] = next_shared
+                next_shared, next_group = item, group
             self._next[item] = next_item
             next_item = item
 
     def _known_place(self, item: pytest.Item) -> Place:
-        next_item = self._next[item] if item in self._stays else None
-        return Place(next_item, stays=self._launcher.group_of(item) is not None)
+        return Place(self._stays.get(item), stays=self._launcher.group_of(item) is not None)
 
     def _place(self, item: pytest.Item, next_item: pytest.Item | None) -> Place:
         """What comes after *item*, where *next_item* is what pytest will ask for next."""

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 import pytest
 
+from pytest_rlstability.config.in_process import in_process_tests
 from pytest_rlstability.config.markers import is_marked
 from pytest_rlstability.config.options import Settings
 from pytest_rlstability.model.units import counted, format_duration
@@ -29,14 +30,17 @@ def header(settings: Settings) -> str | None:
     if settings.soak:
         each = "its own duration" if settings.soak_duration is None else format_duration(settings.soak_duration)
         soak = f", each rl_soak test for {each}"
+    if settings.leaks is not None:
+        how = f"every test in its own process, repeated for {format_duration(settings.leaks)} to find what grows"
     return f"rl-stability: on, {how} ({settings.backend}){soak}, seed {settings.seed}{settings.remark}"
 
 
 def unchecked_line(items: Sequence[pytest.Item], settings: Settings) -> str | None:
-    """A line about tests whose markers are not checked: all of them without the switch; with it, those with
-    ``rl_flaky`` if tests are not repeated."""
+    """Lines about tests that are not checked: all marked ones without the switch; with it, those with ``rl_flaky`` if
+    tests are not repeated, and those that a plugin keeps in this process."""
     if settings.enabled:
-        return _unrepeated_line(items, settings)
+        kept = in_process_tests(items[0].config).line(items) if items and settings.backend != "inprocess" else None
+        return "\n".join(line for line in (_unrepeated_line(items, settings), kept) if line) or None
     marked = sum(is_marked(item) and item.get_closest_marker("rl_soak") is None for item in items)
     if not marked:
         return None
@@ -66,16 +70,20 @@ class Tally:
         self.processes = 0
         self.backends: Counter[str] = Counter()
         self.verdicts: Counter[str] = Counter()
+        self.undecided = 0
         self._left: list[str] = []
+        self._plugins_lost: dict[str, None] = {}
 
-    def count(self, report: pytest.TestReport) -> None:
+    def count(self, report: pytest.TestReport | pytest.CollectReport) -> None:
         known = getattr(report, "rl_stability", {})
         if (verdict := known.get("verdict")) and ("backend" in known or known.get("late")):
             self.verdicts[verdict["word"]] += 1
+        self._plugins_lost.update(dict.fromkeys(known.get("plugins_lost", ())))
         if "backend" in known:
             self.tests += 1
             self.processes += known["own_process"]
             self.backends[known["backend"]] += 1
+            self.undecided += not verdict and known.get("undecided", False)
             if not verdict and (left := known.get("resources_left")):
                 names = f"{', '.join(left[:4])}{' ...' if len(left) > 4 else ''}"
                 self._left.append(f"{report.nodeid} left behind: {names}")
@@ -84,11 +92,18 @@ class Tally:
         """A line for each test without a verdict that left resources behind."""
         return first_lines(self._left, "tests left something behind")
 
+    def plugin_lines(self) -> list[str]:
+        """A line for each thing that a plugin kept in a test's process, where it does not see it at the end."""
+        advice = "rl_in_process_plugins runs its tests in pytest's own process"
+        lines = [f"{lost} changed in a test's process only ({advice})" for lost in self._plugins_lost]
+        return first_lines(lines, "things changed in a test's process only")
+
     def line(self) -> str | None:
         """``rl-stability: 214 tests in 214 processes (zygote), 1 crash, 0 stalls, 1 leak, 0 flaky tests``"""
         if not self.tests:
             return None
         backends = ", ".join(name for name, _ in self.backends.most_common())
         found = [word.counted(self.verdicts[word]) for word in Word]
+        found += [f"{self.undecided:,} undecided"] if self.undecided else []
         tests, processes = counted(self.tests, "test"), counted(self.processes, "process", "processes")
         return f"rl-stability: {tests} in {processes} ({backends}), {', '.join(found)}"

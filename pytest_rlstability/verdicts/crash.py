@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
-import ntpath  # splits paths of every system
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
@@ -11,8 +9,10 @@ from pytest_rlstability.model.messages import NOT_DELIVERED, Json
 from pytest_rlstability.model.run import Run
 from pytest_rlstability.model.stack_dump import Frame, StackDump, parse_dump
 from pytest_rlstability.model.units import format_size
+from pytest_rlstability.model.user_code import package_path
 from pytest_rlstability.model.verdict import CrashClass, Fact, Location, Section, Verdict, Word
-from pytest_rlstability.osinfo.fatal_signals import signal_name
+from pytest_rlstability.osinfo.fatal_signals import signal_of_exit
+from pytest_rlstability.verdicts.signatures import signature
 
 PHASE_WORDS = {
     "start": "before set-up",
@@ -20,6 +20,7 @@ PHASE_WORDS = {
     "call": "in call",
     "teardown": "in tear-down",
     "exit": "at exit",
+    "import": "at import",
 }
 
 _MOST_LEFT = 10
@@ -30,33 +31,47 @@ def judge_crash(run: Run) -> Verdict | None:
     if run.ending.killed is not None and run.ending.killed.reason in ("stall", "timeout"):
         return None
     if not run.completed_cleanly:
-        return _process_died(run)
+        return judge_dead_process(run)
     if any("verdict" in report.get("rl_stability", {}) for report in run.seen.reports):
         return None  # the test raised a verdict of its own
     failed = next((report for report in run.seen.reports if report["outcome"] == "failed"), None)
     if failed is not None and run.seen.dead_workers:
-        return _worker_died(run, failed)
+        return judge_dead_worker(run, _failure_text(failed), failed["when"])
     return _over_the_cap(run, failed)
 
 
-def _process_died(run: Run) -> Verdict:
+def judge_dead_process(run: Run) -> Verdict:
+    """CRASH: the process died, or had to be ended."""
     dump = parse_dump(run.ending.dump, run.ending.thread_names)
     kind, cause = _end_of(run, dump)
+    frames = [frame for frame in dump.crashed_frames if not package_path(frame.file)]
     return build_verdict(
         run,
         Word.CRASH,
         f"{cause} {place_of(run)}",
         cause=dump.signal or cause.partition(" (")[0],  # without what was measured
-        frames=dump.crashed_frames,
-        first=[("", _between_tests(run))],
+        frames=frames,
+        first=[("", _between_tests(run)), ("", "" if frames else _native_place(run.ending.native_stack))],
         more=[
             ("Python stacks", dump.render()),
             ("Native stack", run.ending.native_stack),
             ("Native code loaded", ", ".join(dump.packages)),
-            ("Dead workers", _workers_text(run)),
+            ("Dead workers", workers_text(run)),
         ],
         facts={"class": kind, "signal": dump.signal or _status_name(_status(run))},
+        native=run.ending.native_stack if dump.signal else "",
     )
+
+
+def _native_place(stack: str) -> str:
+    """The newest line of a native stack that is not the C library's. For a crash that no Python code has led to."""
+    for line in stack.splitlines():
+        function, _, file = line.strip().partition(" at ")
+        if "libffi" in file:
+            break  # from here on it is our call
+        if file and not file.startswith((".", "/usr/", "/lib")):
+            return f"in {function} at {file}"
+    return ""
 
 
 def _between_tests(run: Run) -> str:
@@ -67,18 +82,20 @@ def _between_tests(run: Run) -> str:
     return f"this test had not begun; its process died after {before} had ended: look at what that left running"
 
 
-def _worker_died(run: Run, failed: Json) -> Verdict:
+def judge_dead_worker(run: Run, failure: str, phase: str = "call") -> Verdict:
+    """CRASH: a worker died by a signal, and then the test or script failed."""
     worker, *others = run.seen.dead_workers.values()
+    who = "The script" if run.spec.is_script else "The test"
     return build_verdict(
         run,
         Word.CRASH,
-        f"worker process {worker.name} (pid {worker.pid}) died by {worker.signal} {PHASE_WORDS[failed['when']]}"
+        f"worker process {worker.name} (pid {worker.pid}) died by {worker.signal} {phase_words(run, phase)}"
         + (f", and {len(others)} more" if others else ""),
         cause=f"worker {worker.signal}",
         frames=parse_dump(worker.stack).crashed_frames,
-        first=[("Dead workers", _workers_text(run))],
-        more=[("The test then failed with", _failure_text(failed))],
-        facts={"class": CrashClass.WORKER, "signal": worker.signal, "phase": failed["when"]},
+        first=[("Dead workers", workers_text(run))],
+        more=[(f"{who} then failed with", failure)],
+        facts={"class": CrashClass.WORKER, "signal": worker.signal, "phase": phase},
     )
 
 
@@ -112,10 +129,11 @@ def build_verdict(
     first: Sequence[Section] = (),
     more: Sequence[Section] = (),
     facts: Mapping[str, Fact],
+    native: str = "",
 ) -> Verdict:
     """A verdict with what every report on *run* shows besides: place, stages, memory and process.
 
-    *cause* is the part of the signature that does not change from run to run.
+    *cause* is the part of the signature that does not change from run to run; *native* is the stack to add to it.
     """
     known = {**shared_facts(run), **facts}
     sections = (
@@ -131,22 +149,9 @@ def build_verdict(
         word,
         headline,
         sections=tuple(section for section in sections if section[1]),
-        facts={**known, "signature": signature(cause, str(known["phase"]), frames)},
+        facts={**known, "signature": signature(cause, str(known["phase"]), frames, native)},
         location=location_in(frames),
     )
-
-
-def signature(cause: str, phase: str, frames: Sequence[Frame]) -> str:
-    """A name for this kind of crash that stays the same from run to run and machine to machine.
-
-    >>> signature("SIGSEGV", "call", [Frame("/a/env.py", 7, "step"), Frame("/a/test_env.py", 3, "test_env")])
-    'SIGSEGV call step<test_env f7d5d165'
-    """
-    top = list(frames)[:3]
-    chain = "<".join(frame.function for frame in top)
-    files = "<".join(f"{ntpath.basename(frame.file)}:{frame.function}" for frame in top)
-    digest = hashlib.sha256(f"{cause}|{phase}|{files}".encode()).hexdigest()[:8]
-    return " ".join(part for part in (cause, phase, chain, digest) if part)
 
 
 def _left_before(run: Run) -> str:
@@ -176,8 +181,8 @@ def _end_of(run: Run, dump: StackDump) -> tuple[CrashClass, str]:
         return CrashClass.LOST, "exit status unknown: its parent died"
     if run.ending.killed_by_kernel:
         return CrashClass.MEMORY, "killed for memory by the kernel (SIGKILL)"
-    if status < 0:
-        return CrashClass.SIGNAL, signal_name(-status)
+    if signal := signal_of_exit(status):
+        return CrashClass.SIGNAL, signal
     if run.seen.done and run.seen.clean_exit:
         return CrashClass.EXIT, f"exit code {status}"
     if status == NOT_DELIVERED and not run.seen.done:
@@ -192,11 +197,11 @@ def _status(run: Run) -> int | None:
 def _status_name(status: int | None) -> str:
     if status is None:
         return ""
-    return f"exit {status}" if status >= 0 else signal_name(-status)
+    return signal_of_exit(status) or f"exit {status}"
 
 
 def place_of(run: Run) -> str:
-    place = PHASE_WORDS[run.seen.phase]
+    place = phase_words(run, run.seen.phase)
     if run.seen.fixture:
         place += f" of fixture {run.seen.fixture!r}"
     if run.seen.stages_open:
@@ -204,6 +209,11 @@ def place_of(run: Run) -> str:
     if run.seen.lap and run.seen.phase == "call":
         place += f", lap {run.seen.lap}"
     return place
+
+
+def phase_words(run: Run, phase: str) -> str:
+    """``in set-up``; a script has no phases but its end."""
+    return PHASE_WORDS[phase] if not run.spec.is_script or phase == "exit" else "in the script"
 
 
 def location_in(frames: Sequence[Frame]) -> Location | None:
@@ -224,7 +234,8 @@ def _where(frames: Sequence[Frame]) -> str:
     return f"at {location}{inside}"
 
 
-def _workers_text(run: Run) -> str:
+def workers_text(run: Run) -> str:
+    """The workers that died by a signal, with their stacks."""
     blocks = []
     for worker in run.seen.dead_workers.values():
         lines = [f"{worker.name} (pid {worker.pid}): {worker.signal}"]
@@ -235,7 +246,9 @@ def _workers_text(run: Run) -> str:
 
 
 def _process_text(run: Run) -> str:
-    parts = [f"pid {run.seen.pid}", f"backend {run.spec.backend}", f"seed {run.spec.seed}"]
+    parts = [f"pid {run.seen.pid}"]
+    if not run.spec.is_script:
+        parts += [f"backend {run.spec.backend}", f"seed {run.spec.seed}"]
     if run.peak_memory:
         parts.append(f"peak memory {format_size(run.peak_memory)}")
     return ", ".join(parts)

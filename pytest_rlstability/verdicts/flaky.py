@@ -110,6 +110,10 @@ class Trials:
             "limit": self.promise.pass_rate,
         }
 
+    def kept_text(self) -> str:
+        """``20 of 20 runs passed, promised 0.95``. Few runs keep a promise, and leave a wide interval."""
+        return f"{self.passes} of {self.runs} runs passed, promised {self.promise.pass_rate:g}"
+
     def count_text(self) -> str:
         """``17 of 20 runs passed (0.66 to 0.96)``"""
         low, high = self.interval

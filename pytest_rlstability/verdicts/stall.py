@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import re
+import sys
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 from pytest_rlstability.model.run import Run
-from pytest_rlstability.model.stack_dump import Frame, StackDump, parse_dump
+from pytest_rlstability.model.stack_dump import Frame, StackDump, WaitingTask, is_event_loop, parse_dump
 from pytest_rlstability.model.verdict import StallClass, Verdict, Word
-from pytest_rlstability.osinfo.threads import ThreadState, TreeState
-from pytest_rlstability.verdicts.crash import build_verdict, place_of
+from pytest_rlstability.osinfo.threads import MULTIPLEXERS, SLEEPS, ThreadState, TreeState
+from pytest_rlstability.verdicts.crash import build_verdict, place_of, workers_text
 
 _MOST_THREADS = 100
 """faulthandler writes no more than this."""
@@ -26,14 +29,15 @@ _BUSY_WORTH = 20
 SPIN = 5
 """How many times the limit a test may compute, in processor time, without its threads leaving the lines they are on."""
 _LONG_WAITS = 4
-"""How many long waits with a timeout count as having their end in sight before they count as polling."""
+"""How many long waits of one thread count as having their end in sight before they count as polling."""
+_IN_SIGHT = 30
+"""How many times the limit a wait may take for its end to be in sight."""
+_BACKGROUND = 10
+"""The same for a daemon that the main thread may wait for. Housekeeping takes longer."""
 _STARVED_PATIENCE = 2
 """How many times longer a test with heartbeats may be silent on a machine that does not let it run."""
 RUNNING = ("R", "D")
 """Running, ready to run, or waiting for the disk: none of these stands still."""
-_SLEEPS = ("nanosleep", "clock_nanosleep")
-_TOO_FAR = 24 * 3600.0
-"""Seconds after which the end of a wait is not in sight."""
 
 
 @dataclass(frozen=True)
@@ -53,6 +57,8 @@ class Look:
     """Much processor time was used; the threads may not have been read then."""
     cpu: float = 0.0
     """Seconds of processor time since the last look."""
+    daemons: Collection[int] = ()
+    """The threads that are daemons."""
 
 
 class Standstill:
@@ -75,7 +81,7 @@ class Standstill:
         self._after = after
         self._mark: tuple[object, ...] | None = None
         self._marks: frozenset[tuple[int, int, int, int]] = frozenset()
-        self._long_waits: set[tuple[int, int, float]] = set()
+        self._long_waits: dict[int, set[tuple[int, float | None]]] = {}
         self.still = self.idle = self.frozen = self.silent = self.quiet = 0.0
         self.main_asleep = self.main_still = self.spun = 0.0
 
@@ -137,22 +143,32 @@ class Standstill:
             self.frozen = 0.0 if ticking or timed else self.frozen + look.gap
 
     def _end_is_in_sight(self, look: Look, main: ThreadState | None) -> bool:
-        """Whether the main thread is in one long wait that ends by itself, or waits for a process that is."""
-        if main is None or main.call == "futex" or main.until is not None:
-            return main is not None and self._ends(main, look.now)
-        return any(self._ends(thread, look.now) for thread in look.tree.threads if thread.thread == thread.pid)
-
-    def _ends(self, thread: ThreadState, now: float) -> bool:
-        """Whether the thread's wait is long and ends by itself. A sleep always counts, another wait a few times: a loop
-        may begin it again and again."""
-        wait = (thread.pid, thread.switches, thread.until or 0.0)
-        if thread.until is None or not now <= thread.until < now + _TOO_FAR:
+        """Whether the main thread is in one long wait that ends by itself, or waits for a thread or process that is."""
+        if main is None:
             return False
-        if wait not in self._long_waits:
-            too_many = thread.call not in _SLEEPS and len(self._long_waits) >= _LONG_WAITS
-            if too_many or thread.until - now < self._after / 2:
+        if main.until is not None:
+            return self._ends(main, look.now, sys.maxsize if main.call in SLEEPS else _LONG_WAITS)
+        own = look.tree.of(main.pid)
+        # A thread of its own process may be what waits for another process.
+        waits_for_others = any(one.untimed and (one.call != "futex" or one.futex is not None) for one in own)
+        others = [one for one in look.tree.threads if one.pid != main.pid] if waits_for_others else []
+        ends = [self._ends(one, look.now, _LONG_WAITS) for one in others]
+        for one in own if main.call in ("futex", *MULTIPLEXERS) else ():
+            is_daemon = one.thread in look.daemons
+            ends.append(self._ends(one, look.now, 1, _BACKGROUND if is_daemon else _IN_SIGHT))
+        return any(ends)
+
+    def _ends(self, thread: ThreadState, now: float, times: int, sight: int = _IN_SIGHT) -> bool:
+        """Whether the thread's wait is long and ends by itself, within *sight* times the limit. That counts so many
+        *times*: a loop may begin it again and again."""
+        waits = self._long_waits.setdefault(thread.thread, set())
+        wait = (thread.switches, thread.until)
+        if thread.until is None or now > thread.until:
+            return False
+        if wait not in waits:
+            if len(waits) >= times or not 0.5 <= (thread.until - now) / self._after < sight:
                 return False
-            self._long_waits.add(wait)
+            waits.add(wait)
         return True
 
     def _has_moved(self, thread: ThreadState) -> bool:
@@ -160,7 +176,7 @@ class Standstill:
 
     def _threads_changed(self, tree: TreeState) -> bool:
         before = {(mark[0], mark[1]) for mark in self._marks}
-        return bool(self._marks) and before != {(thread.pid, thread.thread) for thread in tree.threads}
+        return bool(self._marks and tree.threads) and before != {(thread.pid, thread.thread) for thread in tree.threads}
 
 
 def classify(tree: TreeState, *, active: bool, shared: bool = False) -> StallClass:
@@ -183,6 +199,20 @@ def is_deadlock(tree: TreeState) -> bool:
     )
 
 
+def _unsafe_fork(run: Run) -> str:
+    reason = run.spec.unsafe_fork
+    return f"its process was forked although {reason}; --rl-backend=auto starts one that has its own" if reason else ""
+
+
+def _missing_cycle(run: Run, kind: str) -> str:
+    """What would show more of a deadlock whose locks are not known."""
+    facts = {} if run.ending.killed is None else run.ending.killed.facts
+    known = any(facts.get(name) for name in ("cycle", "waits", "shared_lock", "ended")) or run.seen.waiting_tasks
+    if kind != StallClass.DEADLOCK or known or run.spec.is_script or run.spec.unsafe_fork:
+        return ""
+    return "The fixture rl_locks would show which thread holds which lock, and the cycle of those that wait."
+
+
 def judge_stall(run: Run) -> Verdict | None:
     """STALL when the supervisor ended the test because it stood still, or ran over its timeout."""
     killed = run.ending.killed
@@ -191,14 +221,20 @@ def judge_stall(run: Run) -> Verdict | None:
     facts = killed.facts
     kind = str(facts.get("class", StallClass.UNKNOWN))
     dump = _main_first(parse_dump(run.ending.dump, run.ending.thread_names))
+    tasks = [WaitingTask.of(task) for task in run.seen.waiting_tasks]
+    frames, place = _place(run, dump, tasks)
     return build_verdict(
         run,
         Word.STALL,
-        f"{kind}, {killed.detail}, {place_of(run)}",
+        f"{kind}, {killed.detail}, {place}",
         cause=f"stall {kind}",
-        frames=_main_frames(dump),
+        frames=frames,
         first=[
-            ("", str(facts.get("hint", ""))),
+            ("", _unsafe_fork(run)),
+            ("", str(facts.get("hint", "")) or _missing_cycle(run, kind)),
+            ("Dead workers", _dead_workers(run, facts)),
+            ("Locked database", str(facts.get("database", ""))),
+            ("Waiting tasks", "\n".join(task.render() for task in tasks)),
             ("Wait-for cycle", str(facts.get("cycle", ""))),
             ("Waits for locks", str(facts.get("waits", ""))),
         ],
@@ -210,6 +246,29 @@ def judge_stall(run: Run) -> Verdict | None:
         ],
         facts={"class": kind, "limit": killed.limit},
     )
+
+
+def _dead_workers(run: Run, facts: dict[str, Any]) -> str:
+    """The processes of the test that a signal has ended, and what the test may wait for on their account."""
+    known = run.seen.dead_workers
+    others = [f"pid {pid}: {signal}" for pid, signal in facts.get("ended", {}).items() if pid not in known]
+    lines = [line for line in (workers_text(run), *others) if line]
+    if lines and facts.get("shared_lock"):
+        lines.append("The test waits for a lock of multiprocessing. If one of them held it, nobody releases it.")
+    return "\n".join(lines)
+
+
+def _place(run: Run, dump: StackDump, tasks: Sequence[WaitingTask]) -> tuple[tuple[Frame, ...], str]:
+    """The frames that show where the test is, and its place in words: those of the main thread, or of what that only
+    waits for, the tasks of its event loop or, at exit, a thread."""
+    frames, place = _main_frames(dump), place_of(run)
+    if tasks and is_event_loop(frames):
+        return tasks[0].frames, f"{place}, in {tasks[0].title}"
+    if run.seen.phase == "exit" and not any(frame.is_users for frame in frames):
+        for thread in dump.threads[1:]:
+            if any(frame.is_users for frame in thread.own_frames):
+                return thread.own_frames, f"{place}, waiting for thread {thread.name}"
+    return frames, place
 
 
 def _main_frames(dump: StackDump) -> tuple[Frame, ...]:

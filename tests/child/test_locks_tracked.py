@@ -47,7 +47,15 @@ def test_names(registry: Registry) -> None:
     )
     frames = queue.Queue(3)
     go = threading.Event()
+
+    def reset(
+        self: object, seed: int = 0, lock: object = threading.Lock(), *, other: object = threading.RLock()
+    ) -> None:
+        """Locks of the line of the ``def`` are called as the parameters."""
+
     expected = {
+        "lock",
+        "other",
         "frame_lock",
         "left",
         "right",
@@ -60,7 +68,7 @@ def test_names(registry: Registry) -> None:
         "go",
     }
     assert {place.name for place in registry.places.values()} == expected
-    del holder, first, second, several, typed, spread, frames, go
+    del holder, first, second, several, typed, spread, frames, go, reset
 
 
 def test_lock(registry: Registry) -> None:

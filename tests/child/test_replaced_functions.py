@@ -12,6 +12,7 @@ import pytest_rlstability
 PACKAGE = Path(pytest_rlstability.__file__).parent
 ROOMS = (
     *sorted((PACKAGE / "child").glob("*.py")),
+    PACKAGE / "model" / "json_text.py",
     PACKAGE / "model" / "messages.py",
     PACKAGE / "model" / "channel.py",
     PACKAGE / "osinfo" / "message_socket.py",

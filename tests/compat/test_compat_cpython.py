@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import functools
 import multiprocessing
 import os
@@ -99,12 +100,12 @@ def test_signal_handlers() -> None:
     assert handlers == {number: signal.getsignal(number) for number in signal.Signals}
 
 
-def test_environment_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
-    before = dict(compat.environment_bytes())
+def test_raw_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    before = dict(compat.raw_environment())
     monkeypatch.setenv("RL_COMPAT", "1")
-    assert compat.environment_bytes() != before
+    assert compat.raw_environment() != before
     monkeypatch.undo()
-    assert compat.environment_bytes() == before
+    assert compat.raw_environment() == before
 
 
 # Threads
@@ -271,6 +272,51 @@ def test_start_method(method: str) -> None:
     assert compat.start_method(multiprocessing.Process()) is None
 
 
+@needs_fork
+def test_popen_of() -> None:
+    process = multiprocessing.get_context("fork").Process(target=int)
+    assert compat.popen_of(process) is None
+    process.start()
+    assert compat.popen_of(process).pid == process.pid
+    process.join()
+
+
+@pytest.mark.parametrize("method", multiprocessing.get_all_start_methods())
+def test_process_starters(method: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    polled: list[int] = []
+    for starter in compat.process_starters():
+
+        def poll(popen: Any, *arguments: Any, original: Any = starter.poll) -> Any:
+            polled.append(popen.pid)
+            return original(popen, *arguments)
+
+        monkeypatch.setattr(starter, "poll", poll)
+    process: Any = multiprocessing.get_context(method).Process(target=int)
+    process.start()
+    assert process.is_alive() or process.exitcode == 0
+    assert process.pid in polled
+    process.join()
+
+
+def test_tasks_awaited_by() -> None:
+    async def forever() -> None:
+        await asyncio.Event().wait()
+
+    async def outer(*inner: asyncio.Task[None]) -> None:
+        await (inner[0] if len(inner) == 1 else asyncio.gather(*inner))
+
+    async def main() -> None:
+        one, two = asyncio.create_task(forever()), asyncio.create_task(forever())
+        tasks = [one, asyncio.create_task(outer(one)), asyncio.create_task(outer(one, two))]
+        for _ in range(3):
+            await asyncio.sleep(0)
+        assert [compat.tasks_awaited_by(task) for task in tasks] == [[], [one], [one, two]]
+        for task in (*tasks, two):
+            task.cancel()
+
+    asyncio.run(main())
+
+
 @pytest.mark.skipif(sys.platform == "win32", reason="pipes are other objects there")
 def test_own_read_and_write() -> None:
     calls: list[str] = []
@@ -381,3 +427,15 @@ def test_numba_has_threads(monkeypatch: pytest.MonkeyPatch) -> None:
     assert not compat.numba_has_threads()
     monkeypatch.setitem(sys.modules, "numba.np.ufunc.parallel", SimpleNamespace(_is_initialized=True))  # type: ignore[arg-type]
     assert compat.numba_has_threads()
+
+
+def test_force_start_method() -> None:
+    program = """
+import multiprocessing
+from pytest_rlstability.compat.cpython import force_start_method
+force_start_method("spawn")
+multiprocessing.set_start_method("fork", force=True)
+print(multiprocessing.get_start_method(), multiprocessing.get_context("fork").Process.__name__)
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert done.stdout.split() == ["spawn", "SpawnProcess"]

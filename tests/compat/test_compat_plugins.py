@@ -5,10 +5,17 @@ from __future__ import annotations
 import os
 import re
 import socket
+from typing import Any
 
 import pytest
 
-from pytest_rlstability.compat.plugins import close_when_silent, timeout_settings
+from pytest_rlstability.compat.plugins import (
+    allowed_reruns,
+    close_when_silent,
+    count_attempts,
+    rerun_delay,
+    timeout_settings,
+)
 
 
 def test_timeout_settings(pytester: pytest.Pytester) -> None:
@@ -130,3 +137,34 @@ def test_what_is_used_of_xdists_controller_and_worker() -> None:
     assert set(re.findall(r"\bnode\.(\S+)", uses)) == {"gateway.spec"}
     assert "_active_nodes" in inspect.getsource(dsession.DSession.__init__)
     assert "self.session.items[self.item_index].nodeid == report.nodeid" in inspect.getsource(remote)
+
+
+@pytest.mark.parametrize("options, times", [((), 0), (("--reruns=2", "--reruns-delay=3"), 2),
+                                            (("--reruns=2", "--only-rerun=OSError"), 0),
+                                            (("--reruns=2", "--rerun-except=CRASH"), 0)])  # fmt: skip
+def test_allowed_reruns(pytester: pytest.Pytester, options: tuple[str, ...], times: int) -> None:
+    """``rerun_delay`` and ``count_attempts`` too; tests/session/test_plugins.py has what they do."""
+    pytest.importorskip("pytest_rerunfailures")
+    pytester.makeini(f"[pytest]\naddopts = {' '.join(options)}\n")
+    item = pytester.getitem("def test_it(): pass", "test_it")
+    config: Any = item.config
+    assert allowed_reruns(item, "VerdictFailure: CRASH: SIGSEGV in call") == times
+    assert rerun_delay(item, 1) == (3 if "--reruns-delay=3" in options else 0)
+    count_attempts(config, "test_it.py::test_it", 2)
+    if hasattr(config, "failures_db"):
+        assert config.failures_db.get_test_failures("test_it.py::test_it") == 2
+        assert config.failures_db.get_test_failures("another") == 0
+
+
+def test_allure_results_are_dropped_and_named() -> None:
+    """``drop_allure_result`` and ``set_allure_message``; tests/session/test_plugins.py has what they do."""
+    pytest.importorskip("allure_pytest")
+    import inspect
+
+    from allure_commons.reporter import AllureReporter
+    from allure_pytest.listener import AllureListener, ItemCache
+
+    assert "self._cache" in inspect.getsource(AllureListener.__init__)
+    assert "self.allure_logger" in inspect.getsource(AllureListener.__init__)
+    assert {"get", "pop"} <= vars(ItemCache).keys()
+    assert {"drop_test", "get_test"} <= vars(AllureReporter).keys()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import io
+import os
 import sys
 import threading
 import warnings
@@ -13,6 +14,7 @@ from xml.etree import ElementTree
 
 import pluggy
 import pytest
+from _pytest._io import TerminalWriter
 
 from pytest_rlstability.compat import pytest as compat
 
@@ -81,8 +83,21 @@ def test_tear_down(pytester: pytest.Pytester) -> None:
     events = one.module.events  # type: ignore[attr-defined]
     compat.run_protocol(one, two)
     assert events == ["test torn down"]
+    assert compat.is_anything_set_up(one.session)
     compat.tear_down(one.session, None)
     assert events == ["test torn down", "module torn down"]
+    assert not compat.is_anything_set_up(one.session)
+
+
+def test_fixtures_of_an_item(pytester: pytest.Pytester) -> None:
+    """``is_fixture`` and ``fixture_functions``."""
+    one, two = pytester.getitems(MODULE_FIXTURE)
+    assert {"wide", "narrow"} <= compat.fixture_functions(one).keys()
+    assert "wide" not in compat.fixture_functions(two)
+    module = one.module  # type: ignore[attr-defined]
+    assert compat.is_fixture(module.wide)
+    assert not compat.is_fixture(module.test_one)
+    assert compat.fixture_functions(one)["narrow"].__module__ == module.__name__
 
 
 def test_wide_fixtures_of_an_item(pytester: pytest.Pytester) -> None:
@@ -174,6 +189,10 @@ def test_global_capture(pytester: pytest.Pytester) -> None:
     not_captured.stdout.fnmatch_lines(["suspended", "resumed", "stopped []"])
 
 
+def test_crash_output(pytestconfig: pytest.Config) -> None:
+    assert os.fstat(compat.crash_output(pytestconfig))
+
+
 def test_captured_bytes(capsys: pytest.CaptureFixture[str]) -> None:
     print("kept")
     buffer = compat.captured_bytes(sys.stdout)
@@ -193,6 +212,17 @@ def test_text_repr(pytester: pytest.Pytester) -> None:
         assert shown.longrepr.reprcrash.message == "CRASH: title"
         assert shown.longrepr.reprcrash.lineno == 7
         assert shown.longreprtext == "all\nof it"
+
+
+def test_show_otherwise() -> None:
+    """The terminal shows the lines, and whoever asks for the text gets the text."""
+    shown = compat.show_otherwise(compat.text_repr("all\nof it", "test_it.py", 7, "CRASH: title"), [("short", {})])
+    file = io.StringIO()
+    shown.toterminal(TerminalWriter(file))
+    assert file.getvalue() == "short\n"
+    assert str(shown) == "all\nof it"
+    assert shown.reprcrash.message == "CRASH: title"
+    assert compat.show_otherwise("plain", []) == "plain"
 
 
 def test_remove_from_hook() -> None:
@@ -299,6 +329,39 @@ def test_junit_log(pytester: pytest.Pytester) -> None:
     assert levels["test_given"] == "3"
 
 
+def test_collected_nothing(pytester: pytest.Pytester) -> None:
+    report = compat.collected_nothing(pytester.getmodulecol("def test_it(): pass"))
+    assert report.passed
+    assert report.result == []
+
+
+def test_a_collect_error_in_the_junit_log(pytester: pytest.Pytester) -> None:
+    pytester.makeconftest(
+        """
+        import pytest
+        from pytest_rlstability.compat.pytest import JunitLog, collect_error, text_repr
+
+        @pytest.hookimpl(tryfirst=True)
+        def pytest_make_collect_report(collector):
+            if isinstance(collector, pytest.Module):
+                return collect_error(collector, text_repr("all of it", "test_it.py", 7, "CRASH: title"))
+
+        @pytest.hookimpl(trylast=True)
+        def pytest_collectreport(report):
+            if report.failed:
+                JunitLog(config).describe_error(report, "CRASH: title", [("signal", "SIGSEGV")])
+
+        def pytest_configure(config): globals()["config"] = config
+        """
+    )
+    pytester.makepyfile(test_it="def test_it(): pass")
+    shown = pytester.runpytest_subprocess("--junitxml=junit.xml")
+    shown.stdout.fnmatch_lines(["ERROR test_it.py - CRASH: title"])
+    (case,) = ElementTree.parse(pytester.path / "junit.xml").iter("testcase")
+    assert [error.get("message") for error in case.iter("error")] == ["CRASH: title"]
+    assert [(one.get("name"), one.get("value")) for one in case.iter("property")] == [("signal", "SIGSEGV")]
+
+
 def test_junit_log_off(pytestconfig: pytest.Config, request: pytest.FixtureRequest) -> None:
     if pytestconfig.option.xmlpath is None:
         log = compat.JunitLog(pytestconfig)
@@ -346,3 +409,8 @@ def test_base_temp(request: pytest.FixtureRequest, tmp_path: Path) -> None:
     base = compat.base_temp(request.config)
     assert base is not None
     assert base in tmp_path.parents
+
+
+def test_is_rewritten():
+    assert compat.is_rewritten(sys.modules[__name__])
+    assert not compat.is_rewritten(sys)

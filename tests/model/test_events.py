@@ -31,7 +31,7 @@ FULL: list[Event] = [
     Session(pid=1, platform="Linux", versions="pytest", seed=7, signals={"a": {"unit": "count"}}, arguments=("-q",)),
     Started(**WHERE, pid=1, backend="zygote", seed=7),
     Sample(**WHERE, values={"rss": 1.5}, lap=3, warmup=1, seconds=2.0, cpu_seconds=1.0, lap_seconds=0.5, seed=7),
-    Sample(**WHERE, values={}, judged=(Judged("fds", "leak", "grows", 1.0, "minute", 0.5, 9.0),)),
+    Sample(**WHERE, values={}, judged=(Judged("fds", "leak", "grows", 1.0, "minute", 0.5, 9.0),), waits_for="laps"),
     Finished(
         **WHERE,
         outcome=Outcome.FAILED,

@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 from pytest_rlstability.model import messages
-from pytest_rlstability.model.messages import ProtocolError, decode, encode, plain, printable
+from pytest_rlstability.model.json_text import plain, printable
+from pytest_rlstability.model.messages import ProtocolError, decode, encode
 
 KINDS = list(messages._KINDS.values())
 EXAMPLES: dict[str, Any] = {"bool": True, "int": 7, "float": 0.5, "str": "text ü", "tuple": ("a", "b"), "list": ["a"]}
@@ -52,6 +53,35 @@ def test_what_is_not_one_of_our_messages_is_an_error(line):
 def test_what_is_not_json_is_a_value_error():
     with pytest.raises(ValueError):
         decode('["Finish", {')
+
+
+@pytest.mark.parametrize(
+    "report",
+    [
+        lambda: {"longrepr": "x" * 10_000_000},
+        lambda: {"longrepr": {"lines": ["\0" * 100_000] * 100}},
+        lambda: {"user_properties": [[str(number), "v"] for number in range(1_000_000)]},
+        lambda: {"keywords": {str(number): 1 for number in range(1_000_000)}},
+    ],
+    ids=["text", "escaped", "list", "object"],
+)
+def test_a_report_that_is_too_long_is_cut_and_says_so(report):
+    line = encode(messages.PhaseReported({"outcome": "failed", "sections": [["out", "kept"]], **report()}))
+    assert len(line) <= messages.LONGEST_MESSAGE
+    message = decode(line)
+    assert isinstance(message, messages.PhaseReported)
+    assert message.report["outcome"] == "failed"
+    first, note = message.report["sections"]
+    assert first == ["out", "kept"]
+    assert note[1].startswith("Parts of this report were left out: it had ")
+
+
+def test_text_that_is_cut_keeps_both_ends():
+    message = decode(encode(messages.InternalError("begin" + "x" * 10_000_000 + "end")))
+    assert isinstance(message, messages.InternalError)
+    assert message.traceback.startswith("begin")
+    assert "characters left out by rl-stability" in message.traceback
+    assert message.traceback.endswith("end")
 
 
 class Unprintable:

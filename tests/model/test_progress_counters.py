@@ -18,3 +18,16 @@ def test_what_one_process_counts_another_reads(tmp_path: Path) -> None:
     assert ProgressCounters(tmp_path).of_process(4).beats == 0
     counters.clear()
     assert (seen.beats, seen.laps, seen.phase) == (0, 0, "start")
+
+
+def test_a_test_that_writes_over_the_counters_breaks_no_reader(tmp_path: Path) -> None:
+    seen = ProgressCounters(tmp_path).of_process(3)
+    with open(tmp_path / "counters", "r+b") as file:
+        file.write(b"\xff" * 4096)
+    assert seen.phase == "start"
+    assert isinstance(seen.phase_seconds, float)
+
+
+def test_the_counters_have_their_room_on_the_disk(tmp_path: Path) -> None:
+    ProgressCounters(tmp_path)
+    assert (tmp_path / "counters").stat().st_blocks > 0

@@ -88,3 +88,10 @@ signal.pause()
             assert held_signal(process.pid) is None
         finally:
             process.kill()
+
+
+def test_exceptions_of_windows_have_names() -> None:
+    assert signal_of_exit(0xC0000005) == "access violation"
+    assert signal_of_exit(0xC00000FD) == "stack overflow"
+    assert signal_of_exit(0xC0000999) == "exception 0xC0000999"
+    assert signal_of_exit(255) == ""

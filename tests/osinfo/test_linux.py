@@ -58,7 +58,7 @@ def test_processes_that_are_not_there_have_empty_answers() -> None:
     assert (linux.command_of(NOBODY), linux.schedule(NOBODY), short_command(NOBODY)) == ("", b"", "?")
     assert (linux.system_call(NOBODY, 1), linux.has_timers(NOBODY)) == (None, None)
     assert (linux.touched_and_mapped(NOBODY), list(linux.mappings(NOBODY))) == (None, [])
-    assert (linux.lock_holders(NOBODY, 0), linux.watched_by(NOBODY, 0)) == ([], [])
+    assert (linux.file_locks(NOBODY, 0), linux.watched_by(NOBODY, 0)) == ([], [])
     assert linux.descriptor_target(NOBODY, 0) == linux.GONE
     assert not linux.has_variable(NOBODY, "A=1")
     assert not is_alive(NOBODY)
@@ -109,9 +109,9 @@ def test_a_process_without_children() -> None:
 
 def test_locks_epoll_and_sockets(tmp_path: Path) -> None:
     with open(tmp_path / "locked", "w") as file, open(tmp_path / "locked") as other:
-        assert linux.lock_holders(os.getpid(), other.fileno()) == []
+        assert linux.file_locks(os.getpid(), other.fileno()) == []
         fcntl.flock(file, fcntl.LOCK_EX)
-        assert linux.lock_holders(os.getpid(), other.fileno()) == [os.getpid()]
+        assert linux.file_locks(os.getpid(), other.fileno()) == [(os.getpid(), True, 0)]
     with socket.socket(socket.AF_UNIX) as listener, select.epoll() as epoll:
         listener.bind(str(tmp_path / "listens here"))
         epoll.register(listener, select.EPOLLIN)

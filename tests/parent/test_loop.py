@@ -7,15 +7,16 @@ import signal
 import socket
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from pids import is_gone, pid_in
 
 from pytest_rlstability.model.messages import EndProcess, Finish, ProcessEnded, Quit, StartFailed, StartProcess
 from pytest_rlstability.model.progress_counters import ProgressCounters
-from pytest_rlstability.osinfo.message_socket import Endpoint, MessageSocket
+from pytest_rlstability.osinfo.endpoint import Endpoint
+from pytest_rlstability.osinfo.message_socket import MessageSocket
 from pytest_rlstability.parent.loop import ProcessParent
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="the parent is forked for this test")
@@ -73,26 +74,6 @@ def parent(tmp_path: Path) -> Iterator[Parent]:
     forked = Parent(tmp_path / "run")
     yield forked
     forked.close()
-
-
-def is_gone(pid: int) -> bool:
-    """Whether the process is gone within ten seconds."""
-    for _ in range(1000):
-        try:
-            os.kill(pid, 0)
-        except ProcessLookupError:
-            return True
-        time.sleep(0.01)
-    return False
-
-
-def pid_in(path: Path) -> int:
-    """The number that a process writes into *path*."""
-    for _ in range(1000):
-        if path.exists() and path.read_text().endswith("\n"):
-            return int(path.read_text())
-        time.sleep(0.01)
-    raise AssertionError(f"{path} was not written")
 
 
 STRAY = """

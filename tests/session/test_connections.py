@@ -3,17 +3,23 @@
 from __future__ import annotations
 
 import socket
+import stat
 import subprocess
 import sys
+import tempfile
+import threading
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import replace
 
 import pytest
 
 from pytest_rlstability.model.messages import (
+    LONGEST_MESSAGE,
     CleanExit,
     Finish,
     Hello,
+    InternalError,
     LockWait,
     LockWaitEnded,
     PrepareInterpreter,
@@ -23,10 +29,13 @@ from pytest_rlstability.model.messages import (
     StageEntered,
     TestDone,
     ThreadStarted,
+    encode,
 )
 from pytest_rlstability.model.run import Exit
+from pytest_rlstability.osinfo.endpoint import Endpoint
 from pytest_rlstability.osinfo.message_socket import MessageSocket, connect
-from pytest_rlstability.session.connections import Connections, TestProcess
+from pytest_rlstability.session.connections import Connections
+from pytest_rlstability.session.test_process import TestProcess
 
 DONE = TestDone(laps=0, continues=True)
 PID = 2**22 + 1
@@ -53,7 +62,10 @@ class Peer:
 
     def is_closed(self) -> bool:
         self.socket.settimeout(1)
-        return self.socket.recv(1) == b""
+        try:
+            return self.socket.recv(1) == b""
+        except ConnectionResetError:
+            return True
 
 
 def test_process(connections: Connections, process: TestProcess) -> tuple[Peer, Peer]:
@@ -90,19 +102,80 @@ def test_a_fresh_interpreter_gets_its_first_order_at_once(connections):
 @pytest.mark.parametrize(
     "hello",
     [b"", b"\n", b"[1]\n", b"{}\n", b"hello\n", b"\xff\xfe\n", b'["Hello", {"role": "parent", "token": "wrong"}]\n',
-     b'["Finish", {}]\n', b'["Hello", {"role": "test", "token": "TOKEN", "serial": 99}]\n'],
+     b'["Hello", {"role": "parent", "token": "\xc3\xbc"}]\n', b'["Hello", {"role": "parent", "token": ["TOKEN"]}]\n',
+     b'["Finish", {}]\n', b'["Hello", {"role": "test", "token": "TOKEN", "serial": 99}]\n', b"9" * 4000 + b"\n",
+     b'["Hello", {"role": "test", "token": "TOKEN", "serial": [1]}]\n', b"[" * 4000 + b"\n", b"x" * 100_000,
+     b'["Hello", {"role": "test", "token": "TOKEN", "serial": 1, "pid": "1"}]\n'],
+    ids=lambda hello: hello[:60].decode(errors="replace"),
 )  # fmt: skip
 def test_a_stranger_is_sent_away_and_harms_nobody(connections, hello):
     process = connections.expect()
     stranger = Peer(connections, None)
-    stranger.socket.sendall(hello.replace(b"TOKEN", connections.endpoint.token.encode()))
-    stranger.socket.shutdown(socket.SHUT_WR)
+    with suppress(BrokenPipeError):  # it was sent away before it had said everything
+        stranger.socket.sendall(hello.replace(b"TOKEN", connections.endpoint.token.encode()))
+        stranger.socket.shutdown(socket.SHUT_WR)
     connections.pump(1)
+    connections.pump(0)
     assert stranger.is_closed()
     assert not process.ready
     assert connections.parents == []
     test_process(connections, process)
     assert process.ready
+
+
+def test_many_who_connect_and_say_nothing_take_no_more_than_a_few_descriptors(connections):
+    process = connections.expect()
+    strangers = [Peer(connections, None) for _ in range(100)]
+    assert strangers[0].is_closed()
+    test_process(connections, process)
+    assert process.ready
+    for stranger in strangers:
+        stranger.socket.close()
+
+
+def test_a_crash_that_follows_its_greeting_at_once_is_kept(connections):
+    process = connections.expect()
+    peer = Peer(connections, None)
+    hello = encode(Hello("crash_dump", connections.endpoint.token, process.serial))
+    peer.socket.sendall(f"{hello}\nFatal Python error".encode())
+    connections.pump(1)
+    assert bytes(process.crash_dump) == b"Fatal Python error"
+
+
+@pytest.mark.parametrize(
+    "line", [b"[1]\n", b'["Unheard", {}]\n', b"x" * (2 * LONGEST_MESSAGE)], ids=["json", "kind", "long"]
+)
+def test_what_a_test_writes_to_our_descriptors_is_its_own_error(connections, line):
+    process = connections.expect()
+    peer, _ = test_process(connections, process)
+    connections.listen_to(process)
+    sender = threading.Thread(target=peer.socket.sendall, args=[line])
+    sender.start()
+    connections.wait_until(lambda: bool(process.unread) and not sender.is_alive(), 60, look_every=0.1)
+    sender.join()
+    peer.messages.send(Finish())
+    connections.pump(1)
+    (error, *_, last) = process.take_messages()
+    assert isinstance(error, InternalError)
+    assert last == Finish()
+
+
+def test_a_fresh_interpreter_reads_the_endpoint_where_only_its_user_can(connections):
+    directory = connections.directory
+    assert Endpoint.load(str(directory)) == connections.endpoint
+    assert stat.S_IMODE(directory.stat().st_mode) == 0o700
+    assert stat.S_IMODE((directory / "endpoint").stat().st_mode) == 0o600
+
+
+def test_a_long_temporary_directory_does_not_make_the_socket_s_path_too_long(tmp_path, monkeypatch):
+    long = tmp_path / ("d" * 120)
+    long.mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(long))
+    connections = Connections()
+    assert connections.directory.parent != long
+    connections.close()
+    assert not connections.directory.exists()
+    assert list(long.iterdir()) == []
 
 
 def test_messages_wait_until_somebody_listens(connections):

@@ -166,7 +166,7 @@ def test_every_test_has_one_outcome(suite):
 def test_a_clean_test_is_kept_after_thirteen_runs(suite):
     facts = facts_of(suite, "test_always")
     assert (facts["runs"], facts["passes"], facts["pass_rate"], facts["interval_high"]) == ("13", "13", "1.0", "1.0")
-    assert "rl_flaky kept: 13 of 13 runs passed (0.79 to 1)" in suite.text
+    assert "rl_flaky kept: 13 of 13 runs passed, promised 0.95\n" in suite.text
     assert "verdict" not in facts
 
 

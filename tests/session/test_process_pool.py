@@ -141,7 +141,7 @@ def test_a_spare_that_has_died_is_not_handed_out(world, pool):
 
 def test_a_process_that_does_not_start_is_ended_and_an_error(world, pool):
     world.starts = False
-    with pytest.raises(NoProcessError, match="it started no process within 30 s"):
+    with pytest.raises(NoProcessError, match="it started no process within"):
         pool.take(ONE)
     assert EndProcess(1) in world.orders
     assert len(world.lost) == len(world.ended_parents) == 2  # the parent was replaced each time
@@ -240,3 +240,27 @@ def test_stopping_ends_the_spares_and_waits_for_the_parent(world, pool):
     assert world.parents == []
     pool.stop()
     assert world.ended_parents == [10.0]
+
+
+def test_a_parent_that_cannot_be_forked_is_tried_again(world, pool, monkeypatch):
+    monkeypatch.setattr(process_pool, "_PAUSE", 0.0)
+    start, failures = world.start_parent, [BlockingIOError(11, "Resource temporarily unavailable")] * 2
+
+    def start_parent() -> None:
+        if failures:
+            raise failures.pop()
+        start()
+
+    world.start_parent = start_parent
+    assert pool.take(ONE).ready
+
+
+def test_a_parent_that_can_never_be_forked_is_said_with_its_reason(world, pool, monkeypatch):
+    monkeypatch.setattr(process_pool, "_PAUSE", 0.0)
+
+    def start_parent() -> None:
+        raise BlockingIOError(11, "Resource temporarily unavailable")
+
+    world.start_parent = start_parent
+    with pytest.raises(NoProcessError, match="cannot be started: Resource temporarily unavailable"):
+        pool.take(ONE)

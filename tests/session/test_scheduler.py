@@ -10,6 +10,7 @@ from runs import make_run
 
 from pytest_rlstability.model.messages import TestDone
 from pytest_rlstability.model.run import Exit
+from pytest_rlstability.session import scheduler as module
 from pytest_rlstability.session.scheduler import Place, Scheduler
 
 
@@ -20,6 +21,7 @@ class FakeRun:
     item: str
     process: int
     run: Any = field(default_factory=make_run)
+    has_followers: bool = False
 
 
 class FakeLauncher:
@@ -29,6 +31,7 @@ class FakeLauncher:
         self.calls: list[str] = []
         self.processes = 0
         self.ready = True
+        self.room = 1000
         self.lost: set[int] = set()
         """Processes that died with their parent while they waited."""
 
@@ -45,7 +48,11 @@ class FakeLauncher:
     def send(self, before: FakeRun, item: str, place: Place) -> FakeRun:
         return self._note("send", item, before.process, place)
 
+    def can_queue(self, active: FakeRun) -> bool:
+        return self.room > 0
+
     def send_queued(self, active: FakeRun, item: str, place: Place) -> None:
+        self.room -= 1
         self._note("queue", item, active.process, place)
 
     def follow_queued(self, before: FakeRun, item: str, place: Place) -> FakeRun:
@@ -116,7 +123,7 @@ def test_a_groups_process_waits_while_a_test_runs_in_its_own():
     ends(schedule, schedule.begin("own", "G2"))
     passes(schedule, schedule.begin("G2", None))
     assert launcher.take() == [
-        "start G1 in 1, stays before own",
+        "start G1 in 1, stays before G2",
         "prewarm own",
         "start own in 2",
         "prewarm G2",
@@ -163,13 +170,50 @@ def test_the_next_test_of_a_group_is_queued_and_followed():
     launcher = FakeLauncher()
     schedule = scheduler(launcher, ["G1", "G2", "G3"], overlaps=True)
     first = schedule.begin("G1", "G2")
-    assert launcher.take() == ["start G1 in 1, stays before G2", "queue G2 in 1, stays before G3"]
+    queued = ["queue G2 in 1, stays before G3", "queue G3 in 1, stays"]
+    assert launcher.take() == ["start G1 in 1, stays before G2", *queued]
+    assert first.has_followers
     passes(schedule, first, continues=True)
     assert launcher.take() == ["follow G2 in 1, stays before G3"]
     schedule.start_early("G2")
     second = schedule.begin("G2", "G3")
     assert (second.item, second.process) == ("G2", 1)
-    assert launcher.take() == ["queue G3 in 1, stays"]
+    assert launcher.take() == []
+    passes(schedule, second, continues=True)
+    third = schedule.begin("G3", None)
+    assert launcher.take() == ["follow G3 in 1, stays"]
+    assert not third.has_followers
+
+
+def test_no_more_is_queued_than_the_process_may_run_ahead(monkeypatch):
+    monkeypatch.setattr(module, "_QUEUE_LENGTH", 2)
+    launcher = FakeLauncher()
+    schedule = scheduler(launcher, ["G1", "G2", "G3", "G4"], overlaps=True)
+    first = schedule.begin("G1", "G2")
+    queued = ["queue G2 in 1, stays before G3", "queue G3 in 1, stays before G4"]
+    assert launcher.take() == ["start G1 in 1, stays before G2", *queued]
+    passes(schedule, first, continues=True)
+    schedule.begin("G2", "G3")
+    assert launcher.take() == ["follow G2 in 1, stays before G3", "queue G4 in 1, stays"]
+
+
+def test_no_more_is_queued_than_the_connection_takes():
+    launcher = FakeLauncher()
+    launcher.room = 1
+    schedule = scheduler(launcher, ["G1", "G2", "G3"], overlaps=True)
+    first = schedule.begin("G1", "G2")
+    assert launcher.take() == ["start G1 in 1, stays before G2", "queue G2 in 1, stays before G3"]
+    launcher.room = 1
+    passes(schedule, first, continues=True)
+    schedule.begin("G2", "G3")
+    assert launcher.take() == ["follow G2 in 1, stays before G3", "queue G3 in 1, stays"]
+
+
+def test_a_test_with_a_process_of_its_own_ends_the_queue():
+    launcher = FakeLauncher()
+    schedule = scheduler(launcher, ["G1", "G2", "a", "G3"], overlaps=True)
+    schedule.begin("G1", "G2")
+    assert launcher.take() == ["start G1 in 1, stays before G2", "queue G2 in 1, stays before G3"]
 
 
 def test_a_queued_test_that_the_process_did_not_continue_with_is_sent_again():
@@ -177,7 +221,7 @@ def test_a_queued_test_that_the_process_did_not_continue_with_is_sent_again():
     schedule = scheduler(launcher, ["G1", "G2"], overlaps=True)
     passes(schedule, schedule.begin("G1", "G2"), continues=False)
     launcher.take()
-    schedule.begin("G2", None)
+    assert not schedule.begin("G2", None).has_followers
     assert launcher.take() == ["send G2 in 1, stays"]
 
 

@@ -83,6 +83,7 @@ def test_a_parent_that_is_stopped_goes_on(run_pytest):
 
         @pytest.mark.rl_isolated
         def test_next(): pass
-        """
+        """,
+        "--rl-stall-after=4s",
     )
     assert outcome.tests == {"test_stops_its_parent": "passed", "test_next": "passed"}, outcome.text

@@ -246,3 +246,25 @@ def test_a_failed_test_with_a_dead_worker_and_a_failure_are_no_culprits(run_pyte
     assert {name for name, word in outcome.tests.items() if word == "error"} == set(), outcome.text
     assert outcome.tests["test_last"] == "passed"
     assert "No culprit found: the 2 tests that ran before" in outcome.details["test_dies_once"]
+
+
+@pytest.mark.parametrize("how", [(AUTO,), (AUTO, "-n", "1"), ("--rl-scope=marked",)])
+def test_a_test_that_runs_elsewhere_may_be_the_last_of_its_file(run_pytest, how):
+    """What the tests around it have set up is torn down as pytest does it: between the files."""
+    run_pytest.write(
+        "test_a.py",
+        """
+        import pytest
+        @pytest.fixture(scope="module")
+        def wide():
+            yield
+            raise OSError("wide is torn down")
+        def test_before(wide): pass
+        @pytest.mark.rl_isolated
+        def test_elsewhere(): pass
+        """,
+    )
+    run_pytest.write("test_b.py", "def test_after(): pass\n")
+    outcome = run_pytest(None, *how)
+    assert "3 passed, 1 error" in outcome.text, outcome.text
+    assert "OSError: wide is torn down" in outcome.text

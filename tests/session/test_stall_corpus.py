@@ -240,7 +240,7 @@ BLOCKED_WORDS = {
     "test_socket_pair_with_a_worker": ["in read on socket:[", "(forked from the test), which sleeps", "Worker stacks:"],
     "test_lock_on_a_file": ["waits for a lock on /", "m.lock, held by pid ", "which sleeps"],
     "test_named_pipe_that_nobody_writes_to": ["is blocked opening a FIFO: no process has opened its other end"],
-    "test_asyncio_future_never_set": ["waits for input or output on socket:["],
+    "test_asyncio_future_never_set": ["which only this process can send", "Waiting tasks:", "in task Task-1"],
     "test_silent_server_beside_a_ticking_loop": ["MainThread: S, in recvfrom on socket:["],
     "test_pipe_of_a_sleeping_child_beside_a_ticking_loop": ["in read on pipe:[", "(sleep 309000000), which sleeps"],
     "test_pause": ["is in pause", "in test_pause"],
@@ -388,7 +388,7 @@ def test_what_only_ticks_or_spins_ends(run_pytest):
     assert kinds["test_computes_on_one_line"] == kinds["test_thread_computes_on_one_line"] == "spinning"
     assert kinds["test_manager_idles"] == "blocked"
     assert "SLOW test_it.py::test_manager_idles: no progress for" in outcome.text
-    assert "on the same line for" in outcome.messages["test_computes_on_one_line"]
+    assert "on the same lines for" in outcome.messages["test_computes_on_one_line"]
 
 
 SPAWNED_WORKER = """

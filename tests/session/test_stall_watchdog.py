@@ -32,7 +32,7 @@ def watched(
         "look_at_tree": look,
         "members_of": lambda pid, strangers: [pid],
         "ticks_of": lambda pid: 1,
-        "can_be_woken": lambda tree, alarm_is_ours: not alarm_is_ours,
+        "can_be_woken": lambda tree, alarm_is_ours, ours: not alarm_is_ours,
         "waits_outside": lambda tree, main: False,
     }
     for name, fake in fakes.items():
@@ -40,7 +40,7 @@ def watched(
     counters = SimpleNamespace(phase="call", phase_entered=1, beats=0, beating=False)
     counters.expects_alarm = lambda otherwise: alarm
     process: Any = SimpleNamespace(
-        pid=7, counters=counters, lock_waits={}, daemon_threads=set(), inherited_threads=set()
+        pid=7, counters=counters, lock_waits={}, daemon_threads=set(), inherited_threads=set(), own_signals=()
     )
     watch = StallWatch(30.0, Path(), lambda text: None, lambda process, threads: "")
     while clock[0] < 100.0 + seconds:

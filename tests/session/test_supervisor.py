@@ -14,8 +14,8 @@ from pytest_rlstability.model.messages import CleanExit, Message, PhaseReported,
 from pytest_rlstability.model.progress_counters import ProcessCounters
 from pytest_rlstability.model.run import Exit, Killed, Run, RunSpec
 from pytest_rlstability.session import supervisor as module
-from pytest_rlstability.session.connections import TestProcess
-from pytest_rlstability.session.supervisor import ActiveRun, Supervisor
+from pytest_rlstability.session.supervisor import Supervisor, WatchedRun
+from pytest_rlstability.session.test_process import TestProcess
 
 REPORT = PhaseReported({"when": "call", "outcome": "passed"})
 SAMPLE = Sampled(lap=1, seconds=0.5, values={"rss": 4096.0})
@@ -30,6 +30,8 @@ class Script:
         self.ended: list[Any] = []
         self.exit_when_ended: Exit | None = Exit(-9)
         self.listened = False
+        self.quietly: list[Callable[[], object]] = []
+        """What has arrived each time somebody reads without having been woken up."""
 
     def pump(self, timeout: float | None) -> None:
         if timeout == 0:
@@ -49,6 +51,13 @@ class Script:
 
     def listen_to(self, process: TestProcess) -> None:
         self.listened = True
+
+    def mute(self, process: TestProcess) -> None:
+        self.listened = False
+
+    def read(self, process: TestProcess) -> None:
+        if self.quietly:
+            self.quietly.pop(0)()
 
     def pids(self) -> list[int]:
         return []
@@ -87,13 +96,13 @@ def no_processes(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "kernel_kills", lambda: 0)
 
 
-def active_run(process: TestProcess, script: Script, *watchdogs: Any, stays: bool = False) -> ActiveRun:
+def active_run(process: TestProcess, script: Script, *watchdogs: Any, stays: bool = False) -> WatchedRun:
     run = Run(RunSpec("t.py::test", "zygote", 1, stays=stays))
-    pool: Any = SimpleNamespace(end=script.end, wake_parent=lambda: None)
-    return ActiveRun(None, pool, process, run, kill_conditions=watchdogs)  # type: ignore[arg-type]
+    pool: Any = SimpleNamespace(end=script.end)
+    return WatchedRun(owner=pool, process=process, run=run, kill_conditions=watchdogs)
 
 
-def supervised(script: Script, active: ActiveRun) -> list[Sampled]:
+def supervised(script: Script, active: WatchedRun) -> list[Sampled]:
     samples: list[Sampled] = []
     connections: Any = script
     on_sample = lambda active, sample: samples.append(sample)  # noqa: E731
@@ -131,6 +140,31 @@ def test_in_a_process_that_stays_it_is_over_when_the_test_says_so(process):
     assert active.run.ending.exit is None
     assert active.run.seen.lap == 3
     assert process.take_messages() == [StageEntered(("next test",))], "what belongs to the next test is left for it"
+
+
+def test_tests_that_follow_each_other_are_read_at_once_and_wake_nobody_up(process):
+    done = TestDone(0, continues=True)
+    script = Script(lambda: None)
+    script.quietly = [lambda: None, arrives(process, REPORT, done, REPORT, done, REPORT)]
+    for reports in (1, 1):
+        active = active_run(process, script, stays=True)
+        active.has_followers = True
+        active.make_watchdogs = lambda: pytest.fail("a test that is over needs no watchdogs")
+        supervised(script, active)
+        assert len(active.run.seen.reports) == reports
+    assert not script.listened
+    assert process.take_messages() == [REPORT], "the third test is under way"
+
+
+def test_a_test_that_takes_longer_is_watched_and_wakes_the_supervisor(process):
+    script = Script(lambda: None, arrives(process, REPORT, TestDone(0, continues=True)))
+    watchdog = Watchdog()
+    active = active_run(process, script, stays=True)
+    active.has_followers = True
+    active.make_watchdogs = lambda: ([watchdog], [])
+    supervised(script, active)
+    assert script.listened
+    assert watchdog.checks > 0
 
 
 def test_a_death_in_a_process_that_stays_is_this_tests_before_it_is_done(process):

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+
 import pytest
+from pids import is_gone, pid_in
 
 SHARED = """
     import os
@@ -128,6 +132,114 @@ def test_a_tear_down_that_fails_is_an_error_and_one_that_dies_is_said(run_pytest
     died = run_pytest(source.format(end="os.abort()"))
     assert died.code == 1
     assert "did not survive their tear-down" in died.text
+
+
+def test_a_tear_down_that_never_ends_is_a_stall(run_pytest):
+    outcome = run_pytest(
+        """
+        import pytest, threading
+
+        @pytest.fixture(scope="session")
+        def world():
+            yield
+            threading.Event().wait()
+
+        @pytest.mark.rl_isolated
+        def test_marked(world): pass
+        """,
+        "--rl-stall-after=1s",
+    )
+    assert outcome.code == 1
+    assert "STALL: the tear-down of wide fixtures did not end" in outcome.text
+    assert "in world" in outcome.text or "world at" in outcome.text or "not installed" in outcome.text
+
+
+def test_an_earlier_error_is_not_lost_to_a_tear_down_that_never_ends(run_pytest):
+    outcome = run_pytest(
+        """
+        import pytest, threading
+
+        @pytest.fixture(scope="session")
+        def world():
+            yield
+            threading.Event().wait()
+
+        @pytest.fixture(scope="class")
+        def level(world):
+            yield
+            raise ValueError("cannot close")
+
+        class TestLevel:
+            @pytest.mark.rl_isolated
+            def test_first(self, level): pass
+
+        @pytest.mark.rl_isolated
+        def test_second(world): pass
+        """,
+        "--rl-stall-after=1s",
+        "--rl-native=off",
+    )
+    assert "ValueError: cannot close" in outcome.text
+    assert "STALL: the tear-down of wide fixtures did not end\n(off)" in outcome.text
+
+
+def test_a_set_up_that_never_ends_is_a_stall_of_each_test(run_pytest):
+    outcome = run_pytest(
+        """
+        import pytest, threading
+
+        @pytest.fixture(scope="session")
+        def world(): threading.Event().wait()
+
+        @pytest.mark.rl_isolated
+        def test_marked(world): pass
+        """,
+        "--rl-stall-after=1s",
+    )
+    assert "in set-up of fixture 'world'" in outcome.details["test_marked"], outcome.text
+
+
+def test_a_set_up_that_takes_longer_and_computes_is_shared(run_pytest):
+    outcome = run_pytest(
+        """
+        import pytest, time
+
+        @pytest.fixture(scope="session")
+        def world():
+            open("set up", "a").write("x")
+            end = time.process_time() + 2
+            while time.process_time() < end: pass
+
+        @pytest.mark.rl_isolated
+        @pytest.mark.parametrize("number", range(2))
+        def test_marked(world, number): assert open("set up").read() == "x"
+        """,
+        "--rl-stall-after=1500ms",
+    )
+    assert set(outcome.tests.values()) == {"passed"}, outcome.text
+
+
+def test_a_fixture_that_hangs_ends_when_pytest_is_killed(run_pytest):
+    run_pytest.write(
+        "test_it.py",
+        """
+        import os, pytest, threading
+
+        @pytest.fixture(scope="session")
+        def world():
+            with open("pid", "w") as file:
+                file.write(f"{os.getpid()}\\n")
+            threading.Event().wait()
+
+        @pytest.mark.rl_isolated
+        def test_marked(world): pass
+        """,
+    )
+    command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "--rl-stability"]
+    with subprocess.Popen(command, cwd=run_pytest.path, stdout=subprocess.DEVNULL) as run:
+        pid = pid_in(run_pytest.path / "pid")
+        run.kill()
+    assert is_gone(pid)
 
 
 def test_what_a_fixture_started_is_not_left_by_a_test(run_pytest):

@@ -98,6 +98,10 @@ def at(number: int, *threads: ThreadState) -> Look:
         lambda n: at(n, sleeper(0, 45.0, call="futex")),
         lambda n: at(n, replace(MAIN, call="wait4"), sleeper(0, 45.0, CHILD)),
         lambda n: at(n, CHILD and replace(MAIN, call="read", endless=False), sleeper(0, 45.0, CHILD)),
+        lambda n: at(n, MAIN, sleeper(0, 45.0, TICKER)),
+        lambda n: at(n, replace(MAIN, call="epoll_wait"), sleeper(0, 45.0, TICKER)),
+        lambda n: at(n, replace(MAIN, futex=1), sleeper(0, 45.0, CHILD)),
+        lambda n: at(n, MAIN, replace(TICKER, call="read", endless=False), sleeper(0, 45.0, CHILD)),
     ],
     ids=[
         "sleep",
@@ -105,6 +109,10 @@ def at(number: int, *threads: ThreadState) -> Look:
         "lock with a timeout",
         "child that sleeps",
         "pipe of a child that sleeps",
+        "thread that sleeps",
+        "event loop beside a thread that sleeps",
+        "lock that a child shares",
+        "thread that waits for a child",
     ],
 )
 def test_a_long_wait_with_its_end_in_sight_is_not_a_standstill(make) -> None:
@@ -118,8 +126,19 @@ def test_a_long_wait_with_its_end_in_sight_is_not_a_standstill(make) -> None:
         (lambda n: at(n, MAIN, sleeper(0, 1000.0, CHILD)), 7.0),
         (lambda n: at(n, sleeper(n // 10, n // 10 * 5.0 + 5.0, call="futex")), 45.0),
         (lambda n: at(n, sleeper(0, 10.0)), 10.0 + 3 * 6.0 + 1.0),
+        (lambda n: at(n, MAIN, sleeper(n // 20, n // 20 * 10.0 + 10.0, TICKER)), 10.0 + 3 * 6.0 + 1.0),
+        (lambda n: replace(at(n, MAIN, sleeper(0, 100.0, TICKER)), daemons={TICKER.thread}), 7.0),
+        (lambda n: at(n, MAIN, sleeper(0, 200.0, TICKER)), 7.0),
     ],
-    ids=["far away", "a child's sleep opens no lock", "a loop of timed waits", "it is over"],
+    ids=[
+        "far away",
+        "a child's sleep opens no lock",
+        "a loop of timed waits",
+        "it is over",
+        "a thread that sleeps again and again",
+        "a daemon's housekeeping",
+        "a thread that sleeps for long",
+    ],
 )
 def test_an_end_that_helps_nobody_is_a_standstill(make, within) -> None:
     assert after_looks(Standstill(after=6.0), 200, make) <= within

@@ -12,6 +12,7 @@ from types import CodeType, FrameType
 
 from pytest_rlstability.model.user_code import Origin, origin
 
+_FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
 _WRAPPERS = os.path.dirname(os.path.abspath(__file__)) + os.sep
 
 
@@ -55,10 +56,11 @@ def assigned_name(code: CodeType, instruction: int) -> str:
     """The name that the call at an instruction is assigned to; empty when there is none.
 
     ``self.frame_lock = Lock()`` gives ``frame_lock``, ``a, b = Lock(), Lock()`` each its own,
-    ``locks["frame"] = Lock()`` and ``{"frame": Lock()}`` ``frame``, ``locks = [Lock() for _ in range(4)]`` ``locks``.
+    ``locks["frame"] = Lock()`` and ``{"frame": Lock()}`` ``frame``, ``locks = [Lock() for _ in range(4)]`` ``locks``,
+    ``def step(self, lock=Lock()):`` ``lock``.
     """
     line, column = _position(code, instruction)
-    for statement in _simple_statements(code.co_filename):
+    for statement in _statements(code.co_filename):
         if statement.lineno <= line <= (statement.end_lineno or 0):
             for node in ast.walk(statement):
                 if isinstance(node, ast.Call) and node.lineno == line and column in (None, node.col_offset):
@@ -67,13 +69,16 @@ def assigned_name(code: CodeType, instruction: int) -> str:
 
 
 @lru_cache(maxsize=8)
-def _simple_statements(path: str) -> list[ast.stmt]:
-    """The statements of a file that contain no other statement; none if it is not Python."""
+def _statements(path: str) -> list[ast.stmt]:
+    """The statements of a file that contain no other statement, and then the functions, the innermost first; none if
+    it is not Python."""
     try:
         module = ast.parse("".join(linecache.getlines(path)))
     except (SyntaxError, ValueError):
         return []
-    return [node for node in ast.walk(module) if isinstance(node, ast.stmt) and not hasattr(node, "body")]
+    statements = [node for node in ast.walk(module) if isinstance(node, ast.stmt)]
+    functions = [node for node in statements if isinstance(node, _FUNCTIONS)]
+    return [*(node for node in statements if not hasattr(node, "body")), *reversed(functions)]
 
 
 def _name_for(statement: ast.stmt, call: ast.Call) -> str:
@@ -82,6 +87,8 @@ def _name_for(statement: ast.stmt, call: ast.Call) -> str:
             for key, value in zip(node.keys, node.values, strict=True):
                 if value is call and isinstance(key, ast.Constant):
                     return str(key.value)
+    if isinstance(statement, _FUNCTIONS):
+        return _parameter_name(statement.args, call)
     if isinstance(statement, ast.AnnAssign):
         return _target_name(statement.target)
     if not isinstance(statement, ast.Assign):
@@ -92,6 +99,16 @@ def _name_for(statement: ast.stmt, call: ast.Call) -> str:
             if any(node is call for node in ast.walk(one_value)):
                 return _target_name(one_target)
     return _target_name(target)
+
+
+def _parameter_name(parameters: ast.arguments, call: ast.Call) -> str:
+    """The parameter whose default the call is part of."""
+    positional = [*parameters.posonlyargs, *parameters.args]
+    defaults = [*zip(reversed(positional), reversed(parameters.defaults), strict=False)]
+    for parameter, default in (*defaults, *zip(parameters.kwonlyargs, parameters.kw_defaults, strict=True)):
+        if default is not None and any(node is call for node in ast.walk(default)):
+            return parameter.arg
+    return ""
 
 
 def _target_name(target: ast.expr) -> str:

@@ -11,7 +11,7 @@ import pytest
 from pytest_rlstability.child import coverage
 from pytest_rlstability.compat.pytest import base_temp
 from pytest_rlstability.model.messages import PrepareInterpreter, StartProcess
-from pytest_rlstability.parent.spawn import to_arguments
+from pytest_rlstability.osinfo.process_control import OWN_SESSION
 from pytest_rlstability.session.backends.interface import ProcessSpec
 from pytest_rlstability.session.connections import Connections
 
@@ -28,13 +28,14 @@ class SpawnBackend:
         self._parent: subprocess.Popen[bytes] | None = None
 
     def start_parent(self) -> None:
+        command = [sys.executable, "-m", "pytest_rlstability.parent.spawn", str(self._endpoint.directory)]
+        paths = os.pathsep.join(path for path in sys.path if path)
+        self._start_parent(command, {**os.environ, "PYTHONPATH": paths})
+
+    def _start_parent(self, command: list[str], environment: dict[str, str]) -> None:
         self.end_parent(0.0)
         # A session of its own: Ctrl-C is for pytest, which ends its tests in order.
-        self._parent = subprocess.Popen(
-            [sys.executable, "-m", "pytest_rlstability.parent.spawn", *to_arguments(self._endpoint)],
-            env={**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)},
-            start_new_session=True,
-        )
+        self._parent = subprocess.Popen(command, env=environment, **OWN_SESSION)
 
     def spec(self, item: pytest.Item, environment: tuple[tuple[str, str], ...], *, finds_all: bool) -> ProcessSpec:
         if finds_all:
@@ -42,11 +43,14 @@ class SpawnBackend:
         return ProcessSpec(item.path, environment, tuple(item.ihook.pytest_rlstability_before_import(item=item)))
 
     def start_order(self, serial: int, spec: ProcessSpec) -> StartProcess:
-        environment = dict(os.environ)
-        environment.setdefault("PYTHONHASHSEED", str(self._seed % 2**32))
-        environment.update(spec.environment)
-        environment.pop("PYTEST_CURRENT_TEST", None)
+        environment = {**self._environment(), **dict(spec.environment)}
         return StartProcess(serial, python=sys.executable, environment=environment, directory=os.getcwd())
+
+    def _environment(self) -> dict[str, str]:
+        """The variables that the interpreter of a test is started with."""
+        environment = {"PYTHONHASHSEED": str(self._seed % 2**32), **os.environ}
+        environment.pop("PYTEST_CURRENT_TEST", None)
+        return environment
 
     def first_order(self, spec: ProcessSpec) -> PrepareInterpreter | None:
         config = self._config

@@ -18,6 +18,8 @@ from pytest_rlstability.parent.zygote import Zygote, run_and_exit
 from pytest_rlstability.session.backends.interface import ProcessSpec
 from pytest_rlstability.session.connections import Connections
 
+assert sys.platform == "linux"
+
 
 class ZygoteBackend:
     name = "zygote"

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from pytest_rlstability.config.plan import Plan
     from pytest_rlstability.model.events import Event
     from pytest_rlstability.model.run import Killed, Run
-    from pytest_rlstability.session.connections import TestProcess
+    from pytest_rlstability.session.test_process import TestProcess
 
 
 class KillCondition(Protocol):
@@ -46,7 +46,7 @@ class WatchContext:
     """Where the session's processes keep their files."""
     pids: Callable[[], Collection[int]]
     """The pids of all test processes of the session."""
-    sample: Callable[[TestProcess, Collection[int]], str]
+    sample: Callable[[TestProcess, Collection[int]], dict[int, str]]
     """The Python stacks of some threads of a live test, by their native numbers. The test goes on, but a signal may
     have woken it from a wait."""
     emit: Callable[[Event], None]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 from pytest_rlstability.child.output import read_output
@@ -13,45 +14,49 @@ from pytest_rlstability.model.verdict import StallClass
 from pytest_rlstability.osinfo.fatal_signals import signal_name
 from pytest_rlstability.osinfo.memory import resident_memory
 from pytest_rlstability.osinfo.threads import held_signal, look_at_tree
-from pytest_rlstability.session.connections import TestProcess
+from pytest_rlstability.session.test_process import TestProcess
 from pytest_rlstability.session.watchdogs.stall import evidence
 
 
 class HardLimit:
     """A time limit enforced from outside: it also ends a test that holds the GIL in native code.
 
-    Where pytest-timeout itself can act, it gets *grace* seconds to do so first: its failure shows a line.
+    Where pytest-timeout itself can act, it gets *grace* seconds to do so first: its failure shows a line. With a
+    *phase*, only the time in that phase counts.
     """
 
-    def __init__(
-        self, name: str, limit: float, directory: Path, grace: float = 0.0, *, call_only: bool = False
-    ) -> None:
+    def __init__(self, name: str, limit: float, directory: Path, grace: float = 0.0, *, phase: str = "") -> None:
         self._name = name
         self._limit = limit
         self._directory = directory
         self._grace = grace
-        self._call_only = call_only
+        self._phase = phase
         self._started = time.monotonic()
         self.due = self._started + limit + grace
 
     def check(self, process: TestProcess) -> Killed | None:
         spent = time.monotonic() - self._started
-        if self._call_only:
-            spent = process.counters.phase_seconds if process.counters.phase == "call" else 0.0
+        if self._phase:
+            spent = process.counters.phase_seconds if process.counters.phase == self._phase else 0.0
         if spent < self._limit + self._grace:
             self.due = time.monotonic() + max(0.05, self._limit + self._grace - spent)
             return None
-        before = look_at_tree(process.pid).activity
-        time.sleep(0.3)
-        tree = look_at_tree(process.pid)
-        active = tree.activity != before
-
-        def gather() -> dict[str, object]:
-            """It is slow as long as it moves at all."""
-            facts = evidence(process, tree, self._directory, active=active)
-            return {**facts, "class": StallClass.SLOW} if active else facts
-
+        gather = watch_briefly(process, self._directory)
         return Killed("timeout", f"over its {self._name} of {format_duration(self._limit)}", self._limit, gather)
+
+
+def watch_briefly(process: TestProcess, directory: Path) -> Callable[[], dict[str, object]]:
+    """See whether a process moves. What is returned gathers the evidence: it is slow as long as it moves at all."""
+    before = look_at_tree(process.pid).activity
+    time.sleep(0.3)
+    tree = look_at_tree(process.pid)
+    active = tree.activity != before
+
+    def gather() -> dict[str, object]:
+        facts = evidence(process, tree, directory, active=active)
+        return {**facts, "class": StallClass.SLOW} if active else facts
+
+    return gather
 
 
 class HeldCrash:

@@ -10,7 +10,7 @@ from pytest_rlstability.model.events import Progress
 from pytest_rlstability.model.run import Run
 from pytest_rlstability.model.soak_state import SoakState
 from pytest_rlstability.model.units import format_duration, format_size
-from pytest_rlstability.session.connections import TestProcess
+from pytest_rlstability.session.test_process import TestProcess
 
 INTERVAL = 1.0
 _PACE_OVER = 30

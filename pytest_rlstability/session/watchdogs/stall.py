@@ -4,18 +4,28 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection
 from pathlib import Path
 
 from pytest_rlstability.model.lock_waits import find_cycle, is_certain, leads_to, waits_text
 from pytest_rlstability.model.run import Killed
 from pytest_rlstability.model.units import format_duration
 from pytest_rlstability.model.verdict import StallClass
-from pytest_rlstability.osinfo.peers import describe_wait, waits_outside
-from pytest_rlstability.osinfo.processes import delay_of, is_helper, members_of, ticks_of
-from pytest_rlstability.osinfo.threads import ThreadState, TreeState, can_be_woken, look_at_tree
+from pytest_rlstability.osinfo import LINUX
+from pytest_rlstability.osinfo.fatal_signals import POSITION_SIGNAL, signal_name
+from pytest_rlstability.osinfo.linux import ended_by
+from pytest_rlstability.osinfo.peers import describe_databases, describe_wait, waits_outside
+from pytest_rlstability.osinfo.processes import children_of, delay_of, is_helper, members_of, ticks_of
+from pytest_rlstability.osinfo.threads import (
+    SLEEPS,
+    TreeState,
+    can_be_woken,
+    look_at_tree,
+    waits_for_processes,
+)
 from pytest_rlstability.osinfo.worker_stacks import fork_after_threads, worker_stacks
-from pytest_rlstability.session.connections import TestProcess
+from pytest_rlstability.session.test_process import TestProcess
+from pytest_rlstability.session.watchdogs.positions import BUSY_TICKS, Positions
 from pytest_rlstability.verdicts.stall import RUNNING, Look, Standstill, classify, is_deadlock, thread_lines
 
 INTERVAL = 0.5
@@ -24,8 +34,6 @@ _COST_SHARE = 0.0015
 DEADLOCK_AFTER = 2.5
 """Seconds all threads must have been seen in endless waits, without a context switch, to be called a deadlock."""
 _TICKS_A_SECOND = os.sysconf("SC_CLK_TCK") if hasattr(os, "sysconf") else 100
-_BUSY_TICKS = 3
-"""Ticks of processor time since the last look that need no closer look to be called progress."""
 
 
 class StallWatch:
@@ -40,7 +48,7 @@ class StallWatch:
         after: float,
         directory: Path,
         say_slow: Callable[[str], None],
-        sample: Callable[[TestProcess, Collection[int]], str],
+        sample: Callable[[TestProcess, Collection[int]], dict[int, str]],
         *,
         native: str = "auto",
         alarm_is_ours: bool = False,
@@ -86,7 +94,7 @@ class StallWatch:
         members = members_of(process.pid, self._strangers())
         ticks = {pid: ticks_of(pid) for pid in members}
         used = sum(count - self._ticks.get(pid, count) for pid, count in ticks.items())
-        busy = used >= _BUSY_TICKS or not self._ticks
+        busy = used >= BUSY_TICKS or not self._ticks
         self._ticks = ticks
         starved = self._starved(members, gap) if beating else 0.0
         cpu = used / _TICKS_A_SECOND
@@ -96,7 +104,9 @@ class StallWatch:
             return Look(gap, mark, beating, busy=True, cpu=cpu), None
         tree = self._tree = look_at_tree(process.pid, members, self._tree)
         outside = state.still >= half and waits_outside(tree, process.pid)
-        return Look(gap, mark, beating, tree, process.pid, time.monotonic(), starved, outside, busy, cpu), tree
+        daemons = process.daemon_threads
+        now = time.monotonic()
+        return Look(gap, mark, beating, tree, process.pid, now, starved, outside, busy, cpu, daemons), tree
 
     def _moves_on(self, process: TestProcess, tree: TreeState) -> bool:
         """Whether the threads that compute, or the main thread if it polls, have left the lines on which they were seen
@@ -105,8 +115,8 @@ class StallWatch:
         if not self._positions.are_due(state.spun + state.idle + state.frozen, self._after / 2):
             return False
         working = self._positions.working(threads)
-        if state.spun and not working:
-            return True  # another process computes
+        if state.spun and (not working or POSITION_SIGNAL is None):
+            return True  # another process computes, or nobody can say where the threads are
         main = {thread.thread for thread in threads if thread.thread == process.pid and not thread.untimed}
         return self._positions.changed(self._sample(process, working or main)) if working or main else False
 
@@ -124,11 +134,14 @@ class StallWatch:
         if state.quiet >= DEADLOCK_AFTER and self._certain_deadlock(process, tree) and not self._is_waking(process):
             return self._standstill(process, tree, max(state.still, state.quiet))
         woken = process.counters.expects_alarm(otherwise=False)
-        if state.main_still >= DEADLOCK_AFTER and _locked_out(process) and not woken:
-            return self._standstill(process, tree, state.main_still)
+        locked = state.main_still if LINUX else state.quiet  # elsewhere single threads cannot be seen
+        if locked >= DEADLOCK_AFTER and _locked_out(process) and not woken:
+            return self._standstill(process, tree, locked)
         if state.gone >= 0.5 and not self._warned:
             self._warned = True
-            self._say_slow(f"{self._doing(process, tree)}; fails if that goes on for as long again")
+            # What only ticks is counted slowly: when it fails, the clock does not say.
+            end = f"at {format_duration(self._after)}" if state.frozen >= state.idle + state.spun else "if that goes on"
+            self._say_slow(f"{self._doing(process, tree)}; fails {end}")
         elif state.gone < 0.1:
             self._warned = False
         return None
@@ -137,7 +150,7 @@ class StallWatch:
         """What the test does, for a person who watches."""
         state, line = self._state, self._positions.text
         if max(state.idle, state.frozen) < self._after / 2:
-            return f"on the same line for {format_duration(state.spun)} of processor time: {line or 'not a Python one'}"
+            return f"on the same lines for {format_duration(state.spun)} of processor time: {line or 'not Python'}"
         main = next((thread for thread in tree.threads if thread.thread == process.pid), None)
         waits = "" if main is None else f", main thread {describe_wait(main, tree.pids)}"
         return f"no progress for {format_duration(state.still)}{waits}"
@@ -152,7 +165,7 @@ class StallWatch:
     def _certain_deadlock(self, process: TestProcess, tree: TreeState) -> bool:
         tree = _without(tree, process.inherited_threads)
         ours = not process.counters.expects_alarm(otherwise=not self._alarm_is_ours)
-        return is_deadlock(tree) and not can_be_woken(tree, alarm_is_ours=ours)
+        return is_deadlock(tree) and not can_be_woken(tree, alarm_is_ours=ours, ours=process.own_signals)
 
     def _standstill(self, process: TestProcess, tree: TreeState, still: float) -> Killed:
         state = self._state
@@ -161,8 +174,10 @@ class StallWatch:
         if not state.spins and asleep + 2 * self._interval >= still:
             active = False  # what moves beside it, a server's loop perhaps, is not what the test waits for
         detail = f"no progress for {format_duration(still)}"
+        if still >= 1.5 * self._after + 2 * self._interval:
+            detail += f" (the limit is {format_duration(self._after)}; time in which something still moved counts less)"
         if state.spins:
-            detail = f"on the same line for {format_duration(state.spun)} of processor time"
+            detail = f"on the same lines for {format_duration(state.spun)} of processor time"
         aside = process.inherited_threads if active or state.quiet >= still else process.daemon_threads
         return Killed(
             "stall",
@@ -170,38 +185,6 @@ class StallWatch:
             self._after,
             lambda: evidence(process, tree, self._directory, active=active, native=self._native, aside=aside),
         )
-
-
-class Positions:
-    """Where the threads of a test were when they were last asked."""
-
-    def __init__(self) -> None:
-        self._asked_at = 0.0
-        self._ticks: dict[int, int] = {}
-        self._stacks: str | None = None
-
-    def are_due(self, stood: float, every: float) -> bool:
-        """Whether to ask again, after *stood* seconds without progress."""
-        if stood < self._asked_at:
-            self._asked_at = 0.0
-        due = stood - self._asked_at >= every
-        if due:
-            self._asked_at = stood
-        return due
-
-    def working(self, threads: Iterable[ThreadState]) -> set[int]:
-        """The threads that have used processor time since the last call."""
-        before, self._ticks = self._ticks, {thread.thread: thread.ticks for thread in threads}
-        return {thread for thread, ticks in self._ticks.items() if ticks - before.get(thread, 0) >= _BUSY_TICKS}
-
-    def changed(self, stacks: str) -> bool:
-        before, self._stacks = self._stacks, stacks
-        return before is not None and before != stacks
-
-    @property
-    def text(self) -> str:
-        """The newest line of the first thread."""
-        return next((line.strip() for line in (self._stacks or "").splitlines() if line.startswith("  File")), "")
 
 
 def _without(tree: TreeState, threads: Collection[int]) -> TreeState:
@@ -219,8 +202,14 @@ def _locked_out(process: TestProcess) -> bool:
     """Whether the test's main thread waits in, or behind, a cycle of locks that are all known."""
     waits = process.lock_waits
     cycle = find_cycle(waits)
-    main = next((wait for wait in waits.values() if wait.native == process.pid), None)
+    main = next((wait for wait in waits.values() if wait.native == (process.main_thread or process.pid)), None)
     return main is not None and is_certain(waits, cycle) and leads_to(waits, main.thread, cycle)
+
+
+def _locked_database(pid: int, tree: TreeState) -> str:
+    """The databases that are locked, if the test's process sleeps, as SQLite does while it waits."""
+    sleeps = any(thread.call in SLEEPS for thread in tree.of(pid))
+    return "\n".join(describe_databases(pid, tree.pids)) if sleeps else ""
 
 
 def evidence(
@@ -237,12 +226,15 @@ def evidence(
     words = {thread.thread: describe_wait(thread, tree.pids) for thread in tree.threads}
     cycle = find_cycle(process.lock_waits)
     judged = _without(tree, aside)
-    kind = classify(judged, active=active, shared=can_be_woken(judged, alarm_is_ours=True))
+    kind = classify(judged, active=active, shared=can_be_woken(judged, alarm_is_ours=True, ours=process.own_signals))
     return {
         "class": StallClass.DEADLOCK if _locked_out(process) else kind,
         "cycle": waits_text(process.lock_waits) if cycle else "",
         "waits": "" if cycle else waits_text(process.lock_waits),
-        "threads": thread_lines(tree, words, process.native_names),
+        "threads": thread_lines(_without(tree, ()), words, process.native_names),
         "worker_stacks": worker_stacks(process.pid, tree, directory, native),
         "hint": fork_after_threads(process.pid, tree, native),
+        "database": _locked_database(process.pid, tree),
+        "shared_lock": any(waits_for_processes(thread) for thread in tree.of(process.pid)),
+        "ended": {child: signal_name(number) for child in children_of(process.pid) if (number := ended_by(child))},
     }
