@@ -1,6 +1,7 @@
 """What isolation costs: ours, pytest-forked's, a bare fork, and plain pytest, all in one run.
 
     python benchmarks/overhead.py            # torch and stable-baselines3 must be installed for the second half
+    python benchmarks/overhead.py --backends # only zygote, template and spawn, without peers
     python benchmarks/overhead.py --flat     # 10,000 tests: memory, descriptors and threads of parent and zygote
 
 The cost of a test is the slope between a short and a long run of empty tests, so that start-up does not count; every
@@ -23,6 +24,9 @@ FEW, MANY = 100, 1100
 """Of tests that share a process: they cost so little that start-up's noise would drown a shorter run."""
 IMPORTS = {"bare": "", "torch+sb3": "import torch, stable_baselines3\n"}
 TEST = "import pytest\n@pytest.mark.parametrize('number', range({count}))\ndef test_empty(number): pass\n"
+THREAD = "import threading\nthreading.Thread(target=threading.Event().wait, daemon=True).start()\n"
+"""A reason not to fork pytest's process: tests are forked from the template."""
+UNCHECKED = "import pytest\npytestmark = pytest.mark.rl_isolated(exit_check=False)\n"
 FORK = """
 import os, sys, time, gc
 import _pytest.config, pytest
@@ -71,9 +75,11 @@ class Bench:
     def __init__(self, directory: Path) -> None:
         self.directory = directory
         self.peers = directory / "peers"
+        self.environment = {**os.environ, "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
+
+    def install_peers(self) -> None:
         install = [sys.executable, "-m", "pip", "install", "-q", "--target", str(self.peers)]
         subprocess.run([*install, "pytest==8.4.2", "pytest-forked"], check=True, stderr=subprocess.DEVNULL)
-        self.environment = {**os.environ, "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
 
     def ways(self) -> dict[str, tuple[list[str], dict[str, str]]]:
         """How each contender runs a test file."""
@@ -118,32 +124,48 @@ class Bench:
                 slopes[name].append((took[MANY] - took[FEW]) / (MANY - FEW) * 1000)
         return statistics.median(slopes["group"]) - statistics.median(slopes["plain"])
 
-    def measure_spawn(self, imports: str, rounds: int) -> tuple[float, float]:
-        """Seconds per test of the spawn backend, and of an interpreter that imports the same modules."""
-        pytest = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "pytest_timeout"]
-        command = [
-            *pytest,
-            "-p",
-            "pytest_rlstability.plugin",
-            "--rl-stability",
-            "--rl-group=test",
-            "--rl-backend=spawn",
-        ]
-        files = {}
-        for count in (2, 8):
-            files[count] = self.directory / f"test_spawn_{count}.py"
-            files[count].write_text(imports + TEST.format(count=count))
-        bare = [
-            sys.executable,
-            "-c",
-            f"import pytest, psutil, pytest_timeout, pytest_rlstability.child.runner\n{imports}",
-        ]
-        ours, floor = [], []
+    def per_test(self, backend: str, source: str, rounds: int, counts: tuple[int, int] = (2, 8)) -> float:
+        """Seconds per test of *source* with ``--rl-backend=backend``, each test in a process of its own."""
+        command, environment = self.ways()["ours"]
+        files = {count: self.directory / f"test_{backend}_{count}.py" for count in counts}
+        for count, file in files.items():
+            file.write_text(source + TEST.format(count=count))
+        slopes = []
         for _ in range(rounds):
-            took = {count: seconds([*command, str(files[count])], self.environment, self.directory) for count in files}
-            ours.append((took[8] - took[2]) / 6)
-            floor.append(seconds(bare, self.environment, self.directory))
-        return statistics.median(ours), statistics.median(floor)
+            options = [*command, f"--rl-backend={backend}"]
+            took = [seconds([*options, str(files[count])], environment, self.directory) for count in counts]
+            slopes.append((took[1] - took[0]) / (counts[1] - counts[0]))
+        return statistics.median(slopes)
+
+    def measure_interpreter(self, imports: str, rounds: int) -> float:
+        """Seconds of an interpreter that imports what a spawned test's does."""
+        program = f"import pytest, psutil, pytest_timeout, pytest_rlstability.child.runner\n{imports}"
+        command = [sys.executable, "-c", program]
+        return statistics.median(seconds(command, self.environment, self.directory) for _ in range(rounds))
+
+
+def compare_backends(bench: Bench, imports: str, rounds: int) -> dict[str, bool]:
+    """Print what a test costs with each backend, and what the end of its process is of that."""
+    floor = bench.measure_interpreter(imports, rounds)
+    spawn = bench.per_test("spawn", imports, rounds)
+    template = bench.per_test("auto", imports + THREAD, rounds, (SHORT // 4, SHORT))
+    zygote = bench.per_test("zygote", imports, rounds, (SHORT, LONG))
+    unchecked = bench.per_test("zygote", imports + UNCHECKED, rounds, (SHORT, LONG))
+    print(f"  seconds per test: zygote {zygote:.4f} (exit unchecked {unchecked:.4f}), template {template:.4f}")
+    return {
+        f"spawn {spawn:.3f} s per test / bare interpreter {floor:.3f} s = {spawn / floor:.2f} (<= 1.2)": (
+            spawn / floor <= 1.2
+        ),
+        f"template / spawn = {template / spawn:.2f} (<= 0.8)": template / spawn <= 0.8,
+    }
+
+
+def compare_all_backends(bench: Bench, rounds: int) -> bool:
+    good = True
+    for name, imports in IMPORTS.items():
+        print(name)
+        good &= show(compare_backends(bench, imports, rounds))
+    return good
 
 
 def compare(bench: Bench, rounds: int) -> bool:
@@ -163,13 +185,14 @@ def compare(bench: Bench, rounds: int) -> bool:
         }
         if name != "bare":
             checks[f"ours / bare fork = {ours / bare:.2f} (<= 2)"] = ours / bare <= 2
-        spawn, floor = bench.measure_spawn(imports, rounds)
-        ratio = f"spawn {spawn:.3f} s per test / bare interpreter {floor:.3f} s = {spawn / floor:.2f} (<= 1.2)"
-        checks[ratio] = spawn / floor <= 1.2
-        for text, held in checks.items():
-            print(f"  {'ok  ' if held else 'MISS'} {text}")
-            good &= held
+        good &= show({**checks, **compare_backends(bench, imports, rounds)})
     return good
+
+
+def show(checks: dict[str, bool]) -> bool:
+    for text, held in checks.items():
+        print(f"  {'ok  ' if held else 'MISS'} {text}", flush=True)
+    return all(checks.values())
 
 
 def flat(directory: Path) -> None:
@@ -201,12 +224,17 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--flat", action="store_true")
+    parser.add_argument("--backends", action="store_true")
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory() as name:
         if arguments.flat:
             flat(Path(name))
             return 0
-        return 0 if compare(Bench(Path(name)), arguments.rounds) else 1
+        bench = Bench(Path(name))
+        if arguments.backends:
+            return 0 if compare_all_backends(bench, arguments.rounds) else 1
+        bench.install_peers()
+        return 0 if compare(bench, arguments.rounds) else 1
 
 
 if __name__ == "__main__":

@@ -17,7 +17,7 @@ from multiprocessing.synchronize import Event
 from pathlib import Path
 
 from pytest_rlstability.model.progress_counters import ProgressCounters
-from pytest_rlstability.session.connections import TestProcess
+from pytest_rlstability.session.test_process import TestProcess
 from pytest_rlstability.session.watchdogs.stall import StallWatch
 
 TARGET = 0.002

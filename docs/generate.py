@@ -28,8 +28,8 @@ def table(head: tuple[str, ...], rows: list[tuple[str, ...]]) -> str:
 
 def rooms() -> str:
     """Each package with what it holds, top layer first."""
-    order = ["cli", "doctor", "kits", "integrations", "steps", "reports", "session", "parent", "child", "leaks"]
-    order += ["verdicts", "config", "osinfo", "model", "compat"]
+    order = ["cli", "doctor", "diagnose", "script", "kits", "integrations", "steps", "reports", "session", "parent"]
+    order += ["child", "leaks", "verdicts", "config", "osinfo", "model", "compat"]
     found = {path.parent.name for path in PACKAGE.glob("*/__init__.py")}
     assert found == set(order), f"put {found ^ set(order)} into the order of rooms"
     text = {

@@ -8,6 +8,7 @@ import os
 import re
 import signal
 import socket
+import sqlite3
 import subprocess
 import sys
 import threading
@@ -327,3 +328,48 @@ def test_a_lock_cycle_that_an_alarm_breaks(rl_locks):
     with pytest.raises(TooLongError):
         take_both(other, one)
     thread.join()
+
+
+def test_joining_a_thread_that_sleeps():
+    thread = threading.Thread(target=time.sleep, args=(LONG,))
+    thread.start()
+    thread.join()
+
+
+def test_an_event_loop_that_waits_for_a_thread():
+    asyncio.run(asyncio.to_thread(time.sleep, LONG))
+
+
+def hold(lock, held):
+    with lock:
+        held.set()
+        time.sleep(LONG)
+
+
+@pytest.mark.parametrize("method", ["fork", "forkserver", "spawn"])
+def test_a_lock_that_a_sleeping_worker_holds(method):
+    context = multiprocessing.get_context(method)
+    lock, held = context.Lock(), context.Event()
+    worker = context.Process(target=hold, args=(lock, held))
+    worker.start()
+    held.wait()
+    with lock:
+        pass
+    worker.join()
+
+
+def test_a_database_that_is_locked_for_a_while(tmp_path):
+    holder = sqlite3.connect(tmp_path / "replay.db", isolation_level=None, check_same_thread=False)
+    holder.execute("create table steps(reward)")
+    holder.execute("begin exclusive")
+    threading.Timer(LONG, holder.commit).start()
+    sqlite3.connect(tmp_path / "replay.db", timeout=60).execute("insert into steps values (1)")
+
+
+@pytest.mark.rl_no_stall(after="30 s")
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP, signal.SIGRTMIN + 3])
+def test_parked_until_a_signal_of_an_orphan(number):
+    done = threading.Event()
+    signal.signal(number, lambda *_: done.set())
+    subprocess.run(["setsid", "-f", "sh", "-c", f"sleep 4; kill -{int(number)} {os.getpid()}"], check=True)
+    done.wait()
