@@ -7,6 +7,7 @@ import os
 import re
 import struct
 import threading
+import time
 from collections import defaultdict
 from contextlib import suppress
 
@@ -23,6 +24,8 @@ _RUNTIME = re.compile(
 _INSTALLED = re.compile(r"/(?:site|dist)-packages/([^/]+?)(?:\.libs)?/")
 _STACK = 1 << 13
 _MOST_LISTED = 3
+_SETTLING = 0.2
+"""How long a thread that nothing is known of may take to end or to show its library, in seconds."""
 
 
 class ThreadsAtStart:
@@ -72,12 +75,14 @@ def _is_plugins(thread: threading.Thread) -> bool:
 
 def _missed_name(thread: int) -> str | None:
     """The name of a native thread that a forked process would miss; None for one that it would not."""
-    stat, own = linux.stat(os.getpid(), thread), linux.stat(os.getpid())
-    library = _library_of(thread)
-    if stat is None or own is None or _RESTARTED.search(library):
-        return None
-    # One without a name, and in no library that is known, may be on its way to its end.
-    return stat.name if library or stat.name != own.name else None
+    deadline = time.monotonic() + _SETTLING
+    # A thread that runs shows no stack, and one that is about to end has none of its library's code on it.
+    while not (library := _library_of(thread)) and time.monotonic() < deadline:
+        if linux.stat(os.getpid(), thread) is None:
+            return None
+        time.sleep(_SETTLING / 20)
+    stat = linux.stat(os.getpid(), thread)
+    return None if stat is None or _RESTARTED.search(library) else stat.name
 
 
 def _library_of(thread: int) -> str:
