@@ -48,8 +48,8 @@ def pytest_load_initial_conftests(early_config: pytest.Config) -> Generator[None
     settings = options.early_settings(early_config)
     if not settings.enabled:
         return (yield)
+    from pytest_rlstability.session.collection.guarded_imports import guarded_imports
     from pytest_rlstability.session.engine import bind_early
-    from pytest_rlstability.session.guarded_imports import guarded_imports
 
     bind_early(early_config)
     with guarded_imports(early_config, settings):
@@ -65,7 +65,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
         config.pluginmanager.register(EventBus(config), "rlstability-event-bus")
         if config.pluginmanager.hasplugin("xdist"):
-            from pytest_rlstability.session.worker_imports import WorkerImports
+            from pytest_rlstability.session.collection.worker_imports import WorkerImports
 
             config.pluginmanager.register(WorkerImports())
 
@@ -80,7 +80,7 @@ def pytest_configure_node(node: Any) -> None:
 
 
 def pytest_report_header(config: pytest.Config) -> str | None:
-    from pytest_rlstability.session.terminal import header
+    from pytest_rlstability.session.terminal.run_lines import header
 
     return header(options.settings_of(config))
 
@@ -100,7 +100,7 @@ def pytest_collection(session: pytest.Session) -> Generator[None, object, object
     settings = options.settings_of(session.config)
     if not settings.enabled:
         return (yield)
-    from pytest_rlstability.session.guarded_imports import guarded_imports
+    from pytest_rlstability.session.collection.guarded_imports import guarded_imports
 
     with guarded_imports(session.config, settings):
         return (yield)
@@ -120,7 +120,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def pytest_report_collectionfinish(config: pytest.Config, items: Sequence[pytest.Item]) -> str | None:
-    from pytest_rlstability.session.terminal import unchecked_line
+    from pytest_rlstability.session.terminal.run_lines import unchecked_line
 
     return unchecked_line(items, options.settings_of(config))
 

@@ -21,7 +21,7 @@ from pytest_rlstability.model.units import counted
 from pytest_rlstability.reports.baselines.compare import Comparison, compare
 from pytest_rlstability.reports.baselines.measures import Gatherer, Measure, TestMeasures
 from pytest_rlstability.reports.files import replacing
-from pytest_rlstability.session.terminal import first_lines
+from pytest_rlstability.session.terminal.run_lines import first_lines
 
 SCHEMA = 1
 KIND = "rl-stability baseline"

@@ -22,7 +22,6 @@ from pytest_rlstability.model.events import Finished, Sample, Started
 from pytest_rlstability.model.messages import Sampled
 from pytest_rlstability.model.run import Run, RunSpec
 from pytest_rlstability.model.verdict import Verdict, is_out_of_memory
-from pytest_rlstability.session.allure_results import AllureResults
 from pytest_rlstability.session.blame import Blame, BlameSearch
 from pytest_rlstability.session.connections import Connections
 from pytest_rlstability.session.event_bus import EventBus
@@ -30,6 +29,7 @@ from pytest_rlstability.session.fatal_fixtures import FatalFixtures
 from pytest_rlstability.session.flaky_report import replay_trials
 from pytest_rlstability.session.flaky_runner import FlakyRunner, free_cores
 from pytest_rlstability.session.launcher import TestLauncher
+from pytest_rlstability.session.other_plugins.allure_results import AllureResults
 from pytest_rlstability.session.overlap import known_order, may_overlap
 from pytest_rlstability.session.pools import Pools, threads_at_start
 from pytest_rlstability.session.preload import Preload

@@ -23,12 +23,12 @@ from pytest_rlstability.model.messages import Json
 from pytest_rlstability.model.redaction import redacted
 from pytest_rlstability.model.verdict import Verdict
 from pytest_rlstability.osinfo.machine import platform_line, versions_line
-from pytest_rlstability.session.leak_summary import LeakSummary
-from pytest_rlstability.session.live_line import LiveLine, live_line
-from pytest_rlstability.session.shown_verdict import add_location, shorten, status_with_word
 from pytest_rlstability.session.sigterm import ended_by_sigterm
-from pytest_rlstability.session.soak_summary import SoakSummary
-from pytest_rlstability.session.terminal import Tally
+from pytest_rlstability.session.terminal.leak_summary import LeakSummary
+from pytest_rlstability.session.terminal.live_line import LiveLine, live_line
+from pytest_rlstability.session.terminal.run_lines import Tally
+from pytest_rlstability.session.terminal.shown_verdict import add_location, shorten, status_with_word
+from pytest_rlstability.session.terminal.soak_summary import SoakSummary
 from pytest_rlstability.session.xdist_channel import SILENCE, send_to_controller, survive_lost_hosts
 
 

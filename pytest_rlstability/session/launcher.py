@@ -27,10 +27,10 @@ from pytest_rlstability.session.backends.interface import ProcessSpec
 from pytest_rlstability.session.blame import OutOfTimeError
 from pytest_rlstability.session.connections import Connections
 from pytest_rlstability.session.event_bus import EventBus
-from pytest_rlstability.session.plugin_carrier import PluginCarrier
+from pytest_rlstability.session.other_plugins.plugin_carrier import PluginCarrier
+from pytest_rlstability.session.other_plugins.reruns import Reruns
 from pytest_rlstability.session.pools import FIXTURES, Pools
 from pytest_rlstability.session.process_pool import NoProcessError, ProcessPool
-from pytest_rlstability.session.reruns import Reruns
 from pytest_rlstability.session.scheduler import Place
 from pytest_rlstability.session.supervisor import ActiveRun, Supervisor
 from pytest_rlstability.session.test_process import TestProcess

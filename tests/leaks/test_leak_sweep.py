@@ -8,8 +8,8 @@ import pytest
 
 from pytest_rlstability.leaks.signals.registry import shipped_signals
 from pytest_rlstability.model.events import Judged, Sample
-from pytest_rlstability.session.leak_summary import LeakSummary
-from pytest_rlstability.session.live_line import LiveLine
+from pytest_rlstability.session.terminal.leak_summary import LeakSummary
+from pytest_rlstability.session.terminal.live_line import LiveLine
 
 SUITE = """
     import os

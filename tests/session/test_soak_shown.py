@@ -19,8 +19,8 @@ from pytest_rlstability.model.events import Finished, Outcome, Progress, Sample,
 from pytest_rlstability.model.soak_state import SoakState
 from pytest_rlstability.model.thinning import SampleBudget, Thinning
 from pytest_rlstability.reports.jsonl import EventLog
-from pytest_rlstability.session.live_line import LiveLine, live_line
-from pytest_rlstability.session.soak_summary import SoakSummary
+from pytest_rlstability.session.terminal.live_line import LiveLine, live_line
+from pytest_rlstability.session.terminal.soak_summary import SoakSummary
 from pytest_rlstability.session.watchdogs.soak_progress import progress_line
 
 HOUR = 3600.0

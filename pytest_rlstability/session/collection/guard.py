@@ -1,7 +1,7 @@
 """Guards collection: a module that crashes or hangs while it is imported fails, and the other tests run.
 
 Test modules and conftests are imported in pytest's own process. Before collection it forks a *standby*, a copy of
-itself that waits and watches (``session.standby``). As long as nothing goes wrong that is all: the original imports
+itself that waits and watches (``standby``). As long as nothing goes wrong that is all: the original imports
 every module once, and the standby ends with collection. When the original crashes, exits or stands still, it is held
 where it is, and a copy of the standby, which has imported no module yet, collects again without the one at fault and
 runs the tests. The original is the process that the shell waits for. It exits when that copy has ended.
@@ -24,10 +24,10 @@ from pytest_rlstability.child.crash_handlers import CrashHandlers
 from pytest_rlstability.compat.pytest import crash_output
 from pytest_rlstability.config.options import Settings
 from pytest_rlstability.osinfo.fatal_signals import FATAL_SIGNALS, default_fatal_signals, exit_on_signal
-from pytest_rlstability.session.collection_link import COLLECTOR, STANDBY, CollectedNode, Lines
-from pytest_rlstability.session.failed_imports import FailedImports
-from pytest_rlstability.session.standby import Standby
-from pytest_rlstability.session.worker_imports import record_of
+from pytest_rlstability.session.collection.failed_imports import FailedImports
+from pytest_rlstability.session.collection.link import COLLECTOR, STANDBY, CollectedNode, Lines
+from pytest_rlstability.session.collection.standby import Standby
+from pytest_rlstability.session.collection.worker_imports import record_of
 
 assert sys.platform == "linux"
 

@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from pytest_rlstability.session.failed_imports import FailedImport
+from pytest_rlstability.session.collection.failed_imports import FailedImport
 
 KEY = "rl_imports"
 """What a worker's input has this under."""

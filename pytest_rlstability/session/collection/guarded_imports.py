@@ -12,9 +12,9 @@ import pytest
 from pytest_rlstability.compat.cpython import module_of_thread
 from pytest_rlstability.config.options import Settings
 from pytest_rlstability.model.channel import TEST_PROCESS, is_test_process
-from pytest_rlstability.session.failed_imports import FailedImports
+from pytest_rlstability.session.collection.failed_imports import FailedImports
+from pytest_rlstability.session.collection.worker_imports import known_failures, record_of
 from pytest_rlstability.session.pools import reason_against_fork
-from pytest_rlstability.session.worker_imports import known_failures, record_of
 
 
 def _can_guard(config: pytest.Config, settings: Settings) -> bool:
@@ -40,7 +40,7 @@ def guarded_imports(config: pytest.Config, settings: Settings) -> Iterator[None]
     if not _can_guard(config, settings):
         yield
         return
-    from pytest_rlstability.session.collection_guard import CollectionGuard
+    from pytest_rlstability.session.collection.guard import CollectionGuard
 
     guard = CollectionGuard(config, settings)
     guard.start()

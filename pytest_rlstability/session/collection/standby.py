@@ -29,9 +29,9 @@ from pytest_rlstability.osinfo.process_control import (
     send_signal,
 )
 from pytest_rlstability.osinfo.processes import children_of, descendants_of
-from pytest_rlstability.session.collection_link import COLLECTOR, STANDBY, CollectedNode, Lines
+from pytest_rlstability.session.collection.failed_imports import FailedImport
+from pytest_rlstability.session.collection.link import COLLECTOR, STANDBY, CollectedNode, Lines
 from pytest_rlstability.session.connections import ProcessLinks
-from pytest_rlstability.session.failed_imports import FailedImport
 from pytest_rlstability.session.supervisor import Supervisor, WatchedRun
 from pytest_rlstability.session.test_process import TestProcess
 from pytest_rlstability.session.watchdogs import KillCondition

@@ -9,7 +9,7 @@ import pytest
 
 from pytest_rlstability.compat.plugins import drop_allure_result, set_allure_message
 from pytest_rlstability.model.verdict import Verdict
-from pytest_rlstability.session.missed_hooks import call_missed_hook, show_missed_report
+from pytest_rlstability.session.other_plugins.missed_hooks import call_missed_hook, show_missed_report
 
 
 class AllureResults:

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from pytest_rlstability.model.events import Event, Finished, Outcome, Progress
 from pytest_rlstability.model.units import format_duration
-from pytest_rlstability.session.terminal import first_lines
+from pytest_rlstability.session.terminal.run_lines import first_lines
 
 
 class SoakSummary:

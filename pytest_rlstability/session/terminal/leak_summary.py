@@ -10,7 +10,7 @@ from pytest_rlstability.leaks.signals.protocol import Signal
 from pytest_rlstability.model.events import Event, Judged, Sample
 from pytest_rlstability.model.units import counted, format_duration
 from pytest_rlstability.model.verdict import Word
-from pytest_rlstability.session.terminal import first_lines
+from pytest_rlstability.session.terminal.run_lines import first_lines
 from pytest_rlstability.verdicts.leak import LeakState
 
 _BLOCK = 64.0

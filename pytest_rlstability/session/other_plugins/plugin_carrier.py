@@ -11,7 +11,7 @@ from pytest_rlstability.child.verdict_report import stability_of
 from pytest_rlstability.model.messages import PluginsChanged
 from pytest_rlstability.model.run import Run
 from pytest_rlstability.model.verdict import Verdict
-from pytest_rlstability.session.missed_hooks import show_missed_report
+from pytest_rlstability.session.other_plugins.missed_hooks import show_missed_report
 from pytest_rlstability.session.test_process import TestProcess
 
 

@@ -1,0 +1,1 @@
+"""Keeps other plugins of pytest working although tests run in other processes."""

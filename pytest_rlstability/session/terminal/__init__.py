@@ -1,0 +1,1 @@
+"""What the terminal shows of a run besides pytest's own lines."""
