@@ -10,6 +10,7 @@ import inspect
 import io
 from _pickle import Pickler, PicklingError, Unpickler  # bound here: a test may replace them
 from binascii import a2b_base64, b2a_base64  # bound here: a test may replace them
+from collections import defaultdict
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
@@ -39,6 +40,8 @@ _NEED_NOTHING = {
     "pytest_jsonreport", "pytest_metadata", *(plugin.package for plugin in KNOWN if not plugin.carried),
 }  # fmt: skip
 """Packages that keep nothing in a test's process, or that are taken care of in another way."""
+_BY_MARKER = {"pytest_dependency": "dependency", "pytest_depends": "depends"}
+"""Packages that do something only for tests with a marker."""
 _CARRIED_LIBRARIES = {"collections", "datetime", "decimal", "enum", "fractions", "numpy", "pathlib", "uuid", "_pytest"}
 _LARGEST = 4 * 2**20
 
@@ -53,14 +56,13 @@ class CarriedPlugin:
     reads_at_end: bool
 
 
-def carried_plugins(config: pytest.Config) -> list[CarriedPlugin]:
+def carried_plugins(session: pytest.Session) -> Iterator[CarriedPlugin]:
     """The plugins of the run that do something while a test runs and something with it afterwards."""
-    return list(_find_carried(config.pluginmanager, config))
-
-
-def _find_carried(manager: pytest.PytestPluginManager, config: pytest.Config) -> Iterator[CarriedPlugin]:
+    config, manager = session.config, session.config.pluginmanager
     for _, plugin in manager.list_name_plugin():
-        if plugin is None or package_of(plugin) in _NEED_NOTHING:
+        if plugin is None or (package := package_of(plugin)) in _NEED_NOTHING:
+            continue
+        if package in _BY_MARKER and not _is_used(_BY_MARKER[package], session):
             continue
         hooks = {caller.name for caller in manager.get_hookcallers(plugin) or ()}
         during, after = hooks & _DURING, hooks & _AFTER
@@ -69,8 +71,15 @@ def _find_carried(manager: pytest.PytestPluginManager, config: pytest.Config) ->
         if decides or (after and (during or fixtures)):
             module = plugin if isinstance(plugin, ModuleType) else inspect.getmodule(type(plugin))
             path = path_of(module, config)
-            name = path if path.endswith("conftest.py") else package_of(plugin)
+            name = path if path.endswith("conftest.py") else package
             yield CarriedPlugin(plugin, name, decides, bool(after))
+
+
+def _is_used(marker: str, session: pytest.Session) -> bool:
+    with suppress(ValueError):  # no such setting
+        if session.config.getini(f"automark_{marker}"):
+            return True
+    return any(item.get_closest_marker(marker) is not None for item in session.items)
 
 
 _state = pytest.StashKey["PluginState"]()
@@ -85,10 +94,8 @@ def plugin_state(session: pytest.Session) -> PluginState:
 
 @dataclass(frozen=True)
 class _Place:
-    """Somewhere that plugins keep things. *node* says on which node, if on one; *owner* is the plugin that reads it at
-    the end, if it is one's own."""
+    """Somewhere that plugins keep things. *owner* is the plugin that reads it at the end, if it is one's own."""
 
-    node: str
     owner: str
     decides: bool
     read: Callable[[], dict[str, Any]]
@@ -103,8 +110,10 @@ class PluginState:
 
     def __init__(self, session: pytest.Session) -> None:
         self._session = session
-        self.carried = carried_plugins(session.config)
+        self.carried = list(carried_plugins(session))
         self._places: dict[str, _Place] = {}
+        self._keys_of = defaultdict[str, list[str]](list)
+        """The places on each node; those that are on none are under the empty name."""
         self._frozen: dict[tuple[str, str], Frozen] = {}
         self._too_large: dict[tuple[str, str], int] = {}
         self._nodes: dict[str, Any] = {"config": session.config}
@@ -146,8 +155,8 @@ class PluginState:
         return b2a_base64(self._dump(changed)).decode() if changed else ""
 
     def _places_for(self, item: pytest.Item) -> dict[str, _Place]:
-        nodes = {"", *(_key_of(node) for node in _chain(item))} if self.carried else ()
-        return {key: place for key, place in self._places.items() if place.node in nodes}
+        nodes = ["", *map(_key_of, _chain(item))] if self.carried else []
+        return {key: self._places[key] for node in nodes for key in self._keys_of[node]}
 
     def apply(self, text: str, version: int = 0) -> None:
         """Make the changes of another process here, unless this one was forked from one that had them."""
@@ -210,40 +219,42 @@ class PluginState:
                 key = f"{carried.name} {type(holder).__name__} {getattr(holder, '__name__', '')}"
                 while key in self._places:  # plugins of the same class are registered in the same order everywhere
                     key += "'"
-                self._places[key] = _Place("", owner, carried.decides, *_attributes(holder, frozenset()))
+                self._add_place("", key, _Place(owner, carried.decides, *_attributes(holder, frozenset())))
                 keys = vars(holder).items()
                 self._stash_keys.update({name: one for name, one in keys if isinstance(one, pytest.StashKey)})
         self._add_node("config", self._session.config)
 
-    def _add_nodes(self, nodes: Iterable[pytest.Item | pytest.Collector]) -> list[str]:
-        """The keys of the new places."""
-        return [place for node in nodes for place in self._add_node(_key_of(node), node)]
+    def _add_place(self, node: str, key: str, place: _Place) -> None:
+        self._places[key] = place
+        self._keys_of[node].append(key)
 
-    def _add_node(self, key: str, node: Any) -> list[str]:
+    def _add_nodes(self, nodes: Iterable[pytest.Item | pytest.Collector]) -> None:
+        for node in nodes:
+            self._add_node(_key_of(node), node)
+
+    def _add_node(self, key: str, node: Any) -> None:
         self._nodes[key] = node
         is_test = isinstance(node, pytest.Item)
         if f"{key} attributes" in self._places or (is_test and not self._read_at_end):
-            return []
-        within = "" if key == "config" else key
+            return
         kinds = {"attributes": _attributes(node, _names_of_pytest(type(node).__mro__))}
         if self._stash_keys:
             kinds["stash"] = _stash(node, self._stash_keys)
         for kind, access in kinds.items():
             decides = self.decides and not is_test  # no other test looks at what is kept on this one
-            self._places[f"{key} {kind}"] = _Place(within, "", decides, *access)
-        return [f"{key} {kind}" for kind in kinds]
+            self._add_place("" if key == "config" else key, f"{key} {kind}", _Place("", decides, *access))
 
     def _find_place(self, key: str) -> _Place | None:
         """A place; that of a node may not have been looked at here before."""
         if key not in self._places:
+            name = key.rpartition(" ")[0]
             with suppress(KeyError):
-                self._find_node(key.rpartition(" ")[0])
+                self._add_node(name, self._find_node(name))
         return self._places.get(key)
 
     def _find_node(self, key: str) -> Any:
         if key not in self._nodes:
-            for item in self._session.items:
-                self._add_nodes(node for node in _chain(item) if _key_of(node) == key)
+            self._nodes.update({_key_of(node): node for item in self._session.items for node in _chain(item)})
         return self._nodes[key]
 
     # crossing to another process
@@ -316,7 +327,13 @@ def _chain(item: pytest.Item) -> list[Any]:
 
 
 def _is_reference(value: Any) -> bool:
-    return isinstance(value, (pytest.Item, pytest.Collector, pytest.Config, pytest.PytestPluginManager))
+    kind: Any = type(value)
+    return _is_reference_type(kind)
+
+
+@cache
+def _is_reference_type(kind: type) -> bool:
+    return issubclass(kind, (pytest.Item, pytest.Collector, pytest.Config, pytest.PytestPluginManager))
 
 
 def _holders(plugin: Any) -> list[Any]:

@@ -6,9 +6,8 @@ A list that grew is sent as what was appended, a number as a difference: two pro
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 from itertools import islice
-from typing import Any
+from typing import Any, NamedTuple
 
 _LOOKED_AT = 100
 """How many of a container's newest entries are compared. Older ones count as unchanged, so that looking takes no longer
@@ -22,8 +21,7 @@ _REDUCE: Any = object.__reduce__
 Change = tuple[str, Any, Any]
 
 
-@dataclass(frozen=True)
-class Frozen:
+class Frozen(NamedTuple):
     """What a value looked like. *kind* is ``atom``, ``list``, ``dict``, ``set``, ``object`` or ``other``."""
 
     kind: str

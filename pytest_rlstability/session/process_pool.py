@@ -22,6 +22,8 @@ _PAUSE = 0.25
 """Seconds before the second try to start a process that could not be started; twice as many before each further one."""
 _LOOK = 0.1
 _GLANCE = 0.5
+_PATIENCE = 4
+"""How many times longer than its limit a computation may take on a busy machine."""
 _END_LIMIT = 10.0
 
 
@@ -72,17 +74,18 @@ class ProcessPool:
         return self._wait_while_working(is_known, limit, still)
 
     def _wait_while_working(self, condition: Callable[[], bool], limit: float, still: float) -> bool:
-        """Wait for *condition*; False after *limit* seconds, or when the parent and what it has started did nothing for
-        *still* seconds."""
+        """Wait for *condition*; False when the parent and what it has started have computed for *limit* seconds, when
+        they did nothing for *still* seconds, or when all that takes far too long."""
         if still == math.inf:
             return self._connections.wait_until(condition, limit)
         parent, now = self._parent, time.monotonic
-        deadline, used, moved = now() + limit, -1, now()
+        deadline, used, moved, computed = now() + _PATIENCE * limit, -1, now(), 0
         while not self._connections.wait_until(condition, min(_GLANCE, deadline - now())):
             pids = [] if parent is None else [parent.pid, *descendants_of(parent.pid)]
             used, before = sum(map(ticks_of, pids)), used
+            computed += used - before if before >= 0 else 0
             moved = moved if used == before else now()
-            if now() >= min(deadline, moved + still):
+            if now() >= min(deadline, moved + still) or computed >= limit * 100:
                 return False
         return True
 
