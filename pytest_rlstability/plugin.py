@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from pytest_rlstability import hookspecs, kits
+from pytest_rlstability.compat.pytest import leave_assertions
 from pytest_rlstability.config import markers, options
 from pytest_rlstability.model.channel import is_test_process
 
@@ -36,6 +37,7 @@ def _engine_of(config: pytest.Config) -> Engine | None:
 
 
 def pytest_addhooks(pluginmanager: pytest.PytestPluginManager) -> None:
+    leave_assertions(pluginmanager, "pytest_rlstability")
     pluginmanager.add_hookspecs(hookspecs)
 
 

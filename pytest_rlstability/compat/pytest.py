@@ -122,6 +122,15 @@ def is_rewritten(module: object) -> bool:
     return isinstance(getattr(module, "__loader__", None), AssertionRewritingHook)
 
 
+def leave_assertions(manager: pytest.PytestPluginManager, package: str) -> None:
+    """Import the modules of *package* as Python does. pytest rewrites the assertions of every plugin, at every start
+    where it may not write files. Without it a start takes longer."""
+    hook: Any = manager.rewrite_hook
+    if isinstance(hook, AssertionRewritingHook):
+        hook._must_rewrite.discard(package)
+        hook._marked_for_rewrite_cache.clear()
+
+
 # Output
 
 

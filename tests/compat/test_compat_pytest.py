@@ -126,6 +126,16 @@ def test_finalizer_lists(pytester: pytest.Pytester) -> None:
     assert one.module.events[-1] == "module torn down"  # type: ignore[attr-defined]
 
 
+def test_leave_assertions(pytester: pytest.Pytester) -> None:
+    pytester.makepyfile(left="assert True", other="assert True")
+    pytester.syspathinsert()
+    manager = pytester.parseconfig().pluginmanager
+    manager.rewrite_hook.mark_rewrite("left", "other")
+    compat.leave_assertions(manager, "left")
+    assert manager.rewrite_hook.find_spec("left") is None
+    assert manager.rewrite_hook.find_spec("other") is not None
+
+
 def test_report_sections(pytester: pytest.Pytester) -> None:
     item = pytester.getitem("def test_it(): pass", "test_it")
     item.add_report_section("call", "stdout", "of an earlier lap")
