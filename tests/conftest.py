@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
+import sys
 import tempfile
 import textwrap
 import xml.etree.ElementTree as ElementTree
@@ -103,6 +105,7 @@ def run_pytest(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> It
                  "PYTHONUNBUFFERED"):  # fmt: skip
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("COLUMNS", "160")
+    monkeypatch.setenv("PATH", os.path.dirname(sys.executable), prepend=os.pathsep)  # "python" in what is to be typed
     # Not below pytester's own directory: multiprocessing's sockets need a short path.
     with tempfile.TemporaryDirectory(prefix="rl", dir="/tmp") as temporary:
         monkeypatch.setenv("TMPDIR", temporary)

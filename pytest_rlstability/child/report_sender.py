@@ -42,6 +42,7 @@ class ReportSender:
         self._directory = directory
         self._connection: MessageSocket | None = None
         self._fixture = ""
+        self._keywords: dict[str, object] = {}
         self.failed = False
         """Whether a report since this was cleared was one of failing."""
 
@@ -92,7 +93,11 @@ class ReportSender:
         if report.failed:
             for worker in dead_workers(self._directory):
                 self._connection.send(worker)
-        self._connection.send(PhaseReported(flatten_report(self._config, report)))
+        data = flatten_report(self._config, report)
+        if report.when != "setup" and report.keywords == self._keywords:
+            del data["keywords"]
+        self._keywords = {**report.keywords}
+        self._connection.send(PhaseReported(data))
 
     @pytest.hookimpl
     def pytest_warning_recorded(self, warning_message: warnings.WarningMessage, when: str, nodeid: str) -> None:

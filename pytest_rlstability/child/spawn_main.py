@@ -65,6 +65,7 @@ def start_session(order: PrepareInterpreter, work: Callable[[Any], None]) -> Any
     """A pytest session like the one the user started, with only the test's file collected."""
     import pytest
 
+    from pytest_rlstability.child.unimportable import SkipUnimportable
     from pytest_rlstability.compat.pytest import configure, prepare_config
     from pytest_rlstability.model.channel import TEST_PROCESS, become_test_process
 
@@ -79,6 +80,7 @@ def start_session(order: PrepareInterpreter, work: Callable[[Any], None]) -> Any
     config.option.rl_seed = str(order.seed)
     become_test_process(config)
     config.pluginmanager.register(FreshSession(order.path, work))
+    config.pluginmanager.register(SkipUnimportable(order.unimportable))
     configure(config)
     reporter = config.pluginmanager.unregister(name="terminalreporter")
     if reporter is not None:

@@ -122,6 +122,8 @@ class PrepareInterpreter:
     coverage: Json | None
     before_import: tuple[str, ...]
     """Functions (``package.module:name``) to call before the test's modules are imported."""
+    unimportable: tuple[str, ...] = ()
+    """Node ids of files that must not be imported."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -255,7 +257,8 @@ class StallDescribed:
 
 @dataclass(frozen=True, slots=True)
 class PhaseReported:
-    """pytest's report of one phase, as ``pytest_report_to_serializable`` gives it."""
+    """pytest's report of one phase, as ``pytest_report_to_serializable`` gives it. Without ``keywords`` it has those of
+    the report before it."""
 
     report: Json
 

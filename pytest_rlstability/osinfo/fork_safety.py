@@ -56,7 +56,8 @@ class ThreadsAtStart:
         names = defaultdict[str, list[str]](list)
         for thread in python:
             names[module_of_thread(thread)].append(thread.name)
-        known = self._native | {thread.native_id for thread in threading.enumerate()}
+        # Python does not notice that the number of its main thread is another one in a fork.
+        known = self._native | {os.getpid()} | {thread.native_id for thread in threading.enumerate()}
         for number in sorted(set(linux.threads_of(os.getpid())) - known):
             if (name := _missed_name(number)) is not None:
                 names[_package(_library_of(number))].append(name)

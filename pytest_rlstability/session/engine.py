@@ -78,6 +78,8 @@ class Engine:
         self._pools.preload = self._preload.modules(self._session.items, self._launcher.has_own_process)
         backends = {plan.backend for plan in plans if plan.isolate}
         if backends & {"auto", "zygote"}:
+            for item in self._session.items:
+                item.location  # noqa: B018  # kept by the item: a fork need not find it again
             self._pools.check_fork(find_other="auto" in backends)
         gc.freeze()  # all that collection made stays for the whole run: looking through it again would only take time
         overlaps = may_overlap(self._session.config)

@@ -20,8 +20,7 @@ def restore_report(item: pytest.Item, data: Json) -> pytest.TestReport:
     """
     config = item.config
     data["nodeid"] = item.nodeid  # xdist may have added its group to it, in pytest's process only
-    own = {name: name for name in item.keywords}
-    data["keywords"] = {own.get(name, name): value for name, value in data["keywords"].items()}
+    data["keywords"] = {intern(name): value for name, value in data["keywords"].items()}
     if data["location"] == list(item.location):
         data["location"] = item.location
     for key in ("user_properties", "sections"):

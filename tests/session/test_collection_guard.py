@@ -57,6 +57,15 @@ def test_what_dies_at_import_fails_alone(run_pytest):
     assert len([event for event in outcome.events if event["event"] == "session"]) == 1
 
 
+@pytest.mark.parametrize("backend", ["zygote", "spawn"])
+def test_no_process_of_the_run_imports_it_again(run_pytest, backend):
+    run_pytest.write("test_crashes.py", SEGFAULT)
+    run_pytest.write("test_z.py", PASS.format("last"))
+    outcome = run_pytest.run("--rl-group=auto", f"--rl-backend={backend}")
+    assert "1 passed, 1 error" in outcome.text
+    assert f"1 test in 1 process ({backend})" in outcome.text
+
+
 HANGS = {
     "a lock": ("import threading\nlock = threading.Lock()\nlock.acquire()\nlock.acquire()\n", "waits for a lock"),
     "native code that holds the GIL": ("import ctypes\nctypes.PyDLL(None).pause()\n", "in pause"),

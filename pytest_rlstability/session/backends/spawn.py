@@ -9,6 +9,7 @@ import sys
 import pytest
 
 from pytest_rlstability.child import coverage
+from pytest_rlstability.child.unimportable import UNIMPORTABLE
 from pytest_rlstability.compat.pytest import base_temp
 from pytest_rlstability.model.messages import PrepareInterpreter, StartProcess
 from pytest_rlstability.osinfo.process_control import OWN_SESSION
@@ -67,6 +68,7 @@ class SpawnBackend:
             seed=self._seed,
             coverage=coverage.configuration(),
             before_import=spec.before_import,
+            unimportable=tuple(config.stash.get(UNIMPORTABLE, ())),
         )
 
     def key_of(self, item: pytest.Item) -> int | str:

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from pytest_rlstability.child.unimportable import UNIMPORTABLE
 from pytest_rlstability.child.verdict_report import stability_of, verdict_text
 from pytest_rlstability.compat.pytest import collect_error, collected_nothing, text_repr
 from pytest_rlstability.config.options import settings_of
@@ -51,6 +52,7 @@ class FailedImports:
         self._failures = failures
         self._silent = silent
         self._reported = 0
+        config.stash[UNIMPORTABLE] = failures.keys()
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_make_collect_report(self, collector: pytest.Collector) -> pytest.CollectReport | None:
