@@ -8,7 +8,7 @@ import pytest
 
 from pytest_rlstability.compat.pytest import collected_nothing
 
-UNIMPORTABLE = pytest.StashKey[Collection[str]]()
+UNIMPORTABLE = pytest.StashKey[tuple[str, ...]]()
 """Their node ids, in the stash of pytest's configuration."""
 
 

@@ -68,7 +68,7 @@ class SpawnBackend:
             seed=self._seed,
             coverage=coverage.configuration(),
             before_import=spec.before_import,
-            unimportable=tuple(config.stash.get(UNIMPORTABLE, ())),
+            unimportable=config.stash.get(UNIMPORTABLE, ()),
         )
 
     def key_of(self, item: pytest.Item) -> int | str:

@@ -52,7 +52,7 @@ class FailedImports:
         self._failures = failures
         self._silent = silent
         self._reported = 0
-        config.stash[UNIMPORTABLE] = failures.keys()
+        config.stash[UNIMPORTABLE] = tuple(failures)
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_make_collect_report(self, collector: pytest.Collector) -> pytest.CollectReport | None:
