@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gc
-import time
 import traceback
 from collections.abc import Generator
 from contextlib import closing, nullcontext
@@ -16,18 +15,18 @@ from pytest_rlstability.child.coverage import collect_coverage
 from pytest_rlstability.child.verdict_report import stability_of
 from pytest_rlstability.compat.pytest import GlobalCapture, base_temp, is_anything_set_up, tear_down
 from pytest_rlstability.config.options import Settings, settings_of
-from pytest_rlstability.config.reproduce import reproduce_command
 from pytest_rlstability.model.channel import is_test_process
 from pytest_rlstability.model.events import Finished, Sample, Started
 from pytest_rlstability.model.messages import Sampled
 from pytest_rlstability.model.run import Run, RunSpec
 from pytest_rlstability.model.verdict import Verdict, is_out_of_memory
-from pytest_rlstability.session.blame import Blame, BlameSearch
+from pytest_rlstability.session.blame import Blame
 from pytest_rlstability.session.connections import Connections
 from pytest_rlstability.session.event_bus import EventBus
 from pytest_rlstability.session.fatal_fixtures import FatalFixtures
 from pytest_rlstability.session.flaky_report import replay_trials
 from pytest_rlstability.session.flaky_runner import FlakyRunner, free_cores
+from pytest_rlstability.session.fresh_runs import FreshRuns
 from pytest_rlstability.session.launcher import TestLauncher
 from pytest_rlstability.session.other_plugins.allure_results import AllureResults
 from pytest_rlstability.session.overlap import known_order, may_overlap
@@ -35,21 +34,16 @@ from pytest_rlstability.session.pools import Pools, threads_at_start
 from pytest_rlstability.session.preload import Preload
 from pytest_rlstability.session.report_replay import (
     finished,
-    late_error,
     replay,
     report_error,
     report_internal_error,
-    warn,
 )
 from pytest_rlstability.session.scheduler import Scheduler
+from pytest_rlstability.session.shared_deaths import SharedDeaths, is_a_result
 from pytest_rlstability.session.sigterm import ended_by_sigterm
 from pytest_rlstability.session.supervisor import ActiveRun, Supervisor, WatchedRun
 from pytest_rlstability.session.test_process import TestProcess
 from pytest_rlstability.verdicts.flaky import Trial, Trials
-
-_MOST_LEFT = 10
-_BLAMES = 5
-"""How many times ``rl_blame_budget`` a run may take for all its deaths together."""
 
 
 class Engine:
@@ -63,13 +57,13 @@ class Engine:
         self._supervisor = Supervisor(self._connections, settings.native, self._emit_sample)
         self._pools = Pools(session, settings, self._connections)
         self._launcher = TestLauncher(session, settings, bus, self._connections, self._supervisor, self._pools)
-        self._launcher.on_exit = self._handle_exit
+        fresh_runs = FreshRuns(session, self._launcher, self._supervisor)
+        self._deaths = SharedDeaths(settings, fresh_runs.run_in_order, self._report)
+        self._launcher.on_exit = self._deaths.handle_exit
         self._scheduler: Scheduler
         self._fatal_fixtures = FatalFixtures()
         self._preload = Preload(session.config)
         self._allure = AllureResults(session.config)
-        self._process_replaced = False
-        self._blame_left = _BLAMES * settings.blame_budget
 
     def start(self) -> str:
         """Make what must exist before the first fork; a line on which backend is used, if it is not the zygote."""
@@ -169,7 +163,7 @@ class Engine:
             self._scheduler.drop_all()  # the test runs, and nobody watches it
             raise
         self._scheduler.finish(active)
-        if _is_a_result(run):
+        if is_a_result(run):
             self._launcher.plugins.take(item, run, active.process)
             verdict = item.ihook.pytest_rlstability_judge(run=run)
             if verdict is None and (missing := run.seen.missing_phases):
@@ -181,15 +175,15 @@ class Engine:
             if next_item is not None and verdict is None and run.seen.all_passed:
                 self._scheduler.start_early(next_item)
             elif verdict is not None and run.ending.exit is not None and run.spec.stays:
-                blame = self._find_culprit(active, active.item, verdict)
-                verdict = verdict.with_note(f"{blame.text}{self._what_follows(next_item)}")
+                blame = self._deaths.find_culprit(active, active.item, verdict)
+                verdict = verdict.with_note(f"{blame.text}{self._deaths.what_follows(next_item)}")
                 if run.seen.fixture:
                     self._fatal_fixtures.note(item, run, verdict, dies_again=blame.culprit is item)
             elif verdict is not None and run.seen.fixture:
                 self._fatal_fixtures.note(item, run, verdict, dies_again=False)
             elif verdict is not None and is_out_of_memory(verdict):
                 self._scheduler.drop_all()  # the process may still hold what was too much for it
-            reports = replay(item, run, verdict, self._settings, self._command(blame))
+            reports = replay(item, run, verdict, self._settings, self._deaths.command(blame))
             if verdict is not None and run.seen.done is None:
                 self._launcher.plugins.report_death(item, reports, verdict)
                 self._allure.fill_in(item, reports, verdict)
@@ -197,7 +191,7 @@ class Engine:
             if run.seen.tear_down_error:
                 report_error(item, run.seen.tear_down_error, "teardown")
             if blame is not None and verdict is not None and blame.culprit not in (None, item):
-                self._report_culprit(blame.culprit, blame, run, verdict)
+                self._deaths.report_culprit(blame.culprit, blame, run, verdict)
             if blame is not None and blame.interrupted:
                 raise KeyboardInterrupt
             if run.seen.done is not None:
@@ -206,68 +200,11 @@ class Engine:
                 item.session.shouldfail = item.session.shouldfail or run.seen.done.should_fail
         return run
 
-    def _what_follows(self, next_item: pytest.Item | None) -> str:
-        """Said once a run."""
-        if next_item is None or self._process_replaced:
-            return ""
-        self._process_replaced = True
-        return "\nThe tests after it run in a new process, where wide fixtures are set up again."
-
     def _report_not_run(self, item: pytest.Item, verdict: Verdict) -> None:
         run = Run(RunSpec(item.nodeid, self._settings.backend, self._settings.seed))
         reports = replay(item, run, verdict, self._settings)
         self._allure.fill_in(item, reports, verdict)
         self._report(item, reports, finished(run, reports))
-
-    def _find_culprit(self, active: ActiveRun, victim: pytest.Item | None, verdict: Verdict) -> Blame:
-        """The process that several tests shared has died: whose fault was it?"""
-        budget = min(self._settings.blame_budget, self._blame_left)
-        if budget <= 0:
-            return Blame("The culprit was not searched for: rl_blame_budget is 0, or used up by other deaths.")
-        began = time.monotonic()
-        try:
-            return BlameSearch(self._launcher.run_in_order, budget).find(active.earlier, victim, verdict)
-        except KeyboardInterrupt:  # what is known is reported first
-            return Blame("The search for the culprit was interrupted.", interrupted=True)
-        finally:
-            self._blame_left -= time.monotonic() - began
-
-    def _handle_exit(self, active: ActiveRun) -> None:
-        """A process that several tests shared has ended after the last of them."""
-        run = active.run
-        try:
-            if not _is_a_result(run):
-                return
-        except RuntimeError:
-            report_internal_error(active.item)
-            return
-        if run.seen.tear_down_error:
-            report_error(active.item, run.seen.tear_down_error, "teardown")
-        strays = () if run.ending.exit is None else run.ending.exit.strays
-        for what, left in (("left behind", run.seen.resources_left), ("left processes running, now ended", strays)):
-            if left:
-                more = f" and {len(left) - _MOST_LEFT} more" if len(left) > _MOST_LEFT else ""
-                warn(active.item, f"tests that shared a process {what}: {', '.join(left[:_MOST_LEFT])}{more}")
-        verdict: Verdict | None = active.item.ihook.pytest_rlstability_judge(run=run)
-        if verdict is not None:
-            blame = self._find_culprit(active, None, verdict)
-            verdict = verdict.with_note(blame.text)
-            self._report_culprit(blame.culprit or active.item, blame, run, verdict)
-
-    def _report_culprit(self, culprit: pytest.Item, blame: Blame, run: Run, verdict: Verdict) -> None:
-        """Fail a test that has been reported as passed: it made the process die later."""
-        headline = verdict.headline
-        if run.seen.phase != "exit":
-            headline = f"makes {run.spec.nodeid} die: {verdict.headline}"
-        report = late_error(culprit, run, replace(verdict, headline=headline), self._command(blame))
-        self._report(culprit, [report], replace(finished(run, [report]), test=culprit.nodeid))
-
-    def _command(self, blame: Blame | None) -> str:
-        """What reproduces it: the tests that are needed for it, in their order."""
-        if blame is None or not blame.sequence:
-            return ""
-        *before, last = blame.sequence
-        return reproduce_command(last, self._settings, before=before)
 
     def _run_many(self, item: pytest.Item, next_item: pytest.Item | None) -> Run:
         """Run *item* until its promised pass rate is kept or broken, and report that once."""
@@ -277,7 +214,7 @@ class Engine:
         trials = Trials(plan.flaky, expected_to_fail=item.get_closest_marker("xfail") is not None)
         with closing(self._runs(item, trials)) as runs:
             for run in runs:
-                if not _is_a_result(run):
+                if not is_a_result(run):
                     return run
                 self._emit_trial(trials.add(run, item.ihook.pytest_rlstability_judge(run=run)))
                 if trials.stands_aside or trials.answer != "open":
@@ -339,13 +276,6 @@ def bind_early(config: pytest.Config) -> None:
     """Before any conftest, which may replace functions and start threads: this module has bound the functions that all
     rooms use, and here the threads that are no reason against a fork are noted."""
     threads_at_start(config)
-
-
-def _is_a_result(run: Run) -> bool:
-    """Whether *run* is to be reported as the test's: not one that ends the session."""
-    if run.seen.internal_error:
-        raise RuntimeError(f"in the test's process:\n{run.seen.internal_error}")
-    return run.seen.session_exit is None and not run.seen.interrupted
 
 
 def engine_for(session: pytest.Session) -> Engine | None:

@@ -5,11 +5,10 @@ from __future__ import annotations
 import inspect
 import math
 import os
-import time
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import replace
 from functools import cached_property, partial
-from itertools import chain, zip_longest
+from itertools import chain
 from typing import Any
 
 import pytest
@@ -19,12 +18,10 @@ from pytest_rlstability.config.markers import is_marked
 from pytest_rlstability.config.options import Settings
 from pytest_rlstability.config.plan import Plan, plan_for
 from pytest_rlstability.model.messages import Finish, RunTest
-from pytest_rlstability.model.run import Killed, Observed, Run, RunSpec
+from pytest_rlstability.model.run import Observed, Run, RunSpec
 from pytest_rlstability.model.thinning import Thinning
 from pytest_rlstability.model.user_code import Origin, origin
-from pytest_rlstability.model.verdict import Verdict, is_out_of_memory
 from pytest_rlstability.session.backends.interface import ProcessSpec
-from pytest_rlstability.session.blame import OutOfTimeError
 from pytest_rlstability.session.connections import Connections
 from pytest_rlstability.session.event_bus import EventBus
 from pytest_rlstability.session.other_plugins.plugin_carrier import PluginCarrier
@@ -213,36 +210,6 @@ class TestLauncher:
             self.release(active)
         self.on_exit(ending)
 
-    def run_in_order(self, items: Sequence[pytest.Item], seconds: float) -> Verdict | None:
-        """Run *items* one after another in one fresh process, and judge how it ended (see ``session.blame``)."""
-        limit = _TimeLimit(seconds)
-        active: ActiveRun | None = None
-        failed, self._session.testsfailed = self._session.testsfailed, 0  # --maxfail must not end the runs
-        try:
-            for item, next_item in zip_longest(items, items[1:]):
-                place = Place(next_item, stays=next_item is not None)
-                active = self.start(item, place) if active is None else self.send(active, item, place)
-                active.start_watching()
-                active.kill_conditions = [*active.kill_conditions, limit]
-                self._supervisor.supervise(active)
-                verdict = self._death(active)
-                if verdict is not None or active.run.ending.exit is not None:
-                    return verdict
-        finally:
-            self._session.testsfailed = failed
-            if active is not None:
-                self.kill(active)
-        return None
-
-    def _death(self, active: ActiveRun) -> Verdict | None:
-        """How the process of a replayed test died, or ran out of memory; whatever else is to be said of the test."""
-        run = active.run
-        if run.ending.killed is not None and run.ending.killed.reason == _TimeLimit.REASON:
-            raise OutOfTimeError
-        verdict: Verdict | None = active.item.ihook.pytest_rlstability_judge(run=run)
-        survived = run.ending.exit is None or (run.seen.clean_exit and run.ending.exit.status == 0)
-        return verdict if verdict is None or not survived or is_out_of_memory(verdict) else None
-
     def _send(
         self,
         item: pytest.Item,
@@ -331,15 +298,3 @@ def _is_users(name: str, function: Any) -> bool:
     """Whether a fixture is the user's; what pytest makes of ``setup_module`` and the like is."""
     code = getattr(inspect.unwrap(function), "__code__", None)
     return name.startswith(("_xunit_", "_unittest_")) or (code is not None and origin(code.co_filename) is Origin.USER)
-
-
-class _TimeLimit:
-    """A kill condition: no more than so many seconds from now."""
-
-    REASON = "out of time"
-
-    def __init__(self, seconds: float) -> None:
-        self.due = time.monotonic() + seconds
-
-    def check(self, process: TestProcess) -> Killed:
-        return Killed(self.REASON, "")
