@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from os import open as open_descriptor  # bound here: a test may replace them
 from pathlib import Path
+from typing import BinaryIO
 
 import pytest
 
@@ -14,6 +15,8 @@ from pytest_rlstability.compat.pytest import GlobalCapture
 from pytest_rlstability.model.units import KEPT_BYTES
 from pytest_rlstability.osinfo.descriptors import BINARY, replace_descriptor
 
+_KEPT = KEPT_BYTES - 100
+"""So that the text with its note need not be shortened again."""
 _WRITE = os.O_RDWR | os.O_CREAT | os.O_TRUNC | BINARY
 
 
@@ -30,7 +33,7 @@ class Output:
     """
 
     def __init__(self, config: pytest.Config) -> None:
-        self._descriptors = GlobalCapture(config).restart()
+        self._descriptors = GlobalCapture(config).restart(_shortened)
 
     def keep_in(self, paths: tuple[Path, Path]) -> None:
         for descriptor, path in zip(self._descriptors, paths, strict=False):
@@ -58,14 +61,19 @@ def read_output(path: Path) -> str:
     """What is in an output file, shortened in the middle, whatever bytes it holds."""
     try:
         with open(path, "rb") as file:
-            size = file.seek(0, 2)
-            file.seek(0)
-            if size <= 2 * KEPT_BYTES:
-                return file.read().decode(errors="replace")
-            head = file.read(KEPT_BYTES)
-            file.seek(-KEPT_BYTES, 2)
-            tail = file.read()
+            return _shortened(file)
     except OSError:
         return ""
-    left_out = f"\n[... {size - 2 * KEPT_BYTES:,} bytes left out by rl-stability ...]\n"
+
+
+def _shortened(file: BinaryIO) -> str:
+    """A test may have written more than fits into memory."""
+    size = file.seek(0, 2)
+    file.seek(0)
+    if size <= 2 * _KEPT:
+        return file.read().decode(errors="replace")
+    head = file.read(_KEPT)
+    file.seek(-_KEPT, 2)
+    tail = file.read()
+    left_out = f"\n[... {size - 2 * _KEPT:,} bytes left out by rl-stability ...]\n"
     return head.decode(errors="replace") + left_out + tail.decode(errors="replace")

@@ -9,7 +9,7 @@ import io
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import pytest
 from _pytest import threadexception, unraisableexception
@@ -147,20 +147,26 @@ class GlobalCapture:
             self._manager._global_capturing.stop_capturing()
             self._manager._global_capturing = None
 
-    def restart(self) -> list[int]:
-        """Capture into new files, from ``resume()`` on; their descriptors, stdout's first, unless it is memory."""
+    def restart(self, read: Callable[[BinaryIO], str]) -> list[int]:
+        """Capture into new files, from ``resume()`` on, and have them read by *read*; their descriptors, stdout's
+        first, unless it is memory."""
         if self._manager is None:
             return []
         self.stop()
         self._manager.start_global_capturing()
         self.suspend()
+        for file in self._files():
+            file.__class__ = type("CaptureFile", (type(file),), {"read": lambda own, size=-1: read(own.buffer)})
         return self.descriptors()
 
     def descriptors(self) -> list[int]:
         """Those of the files that are captured into, stdout's first, unless it is memory."""
+        return [file.fileno() for file in self._files()]
+
+    def _files(self) -> list[Any]:
         capturing = None if self._manager is None else self._manager._global_capturing
         streams = (getattr(capturing, name, None) for name in ("out", "err"))
-        return [stream.tmpfile.fileno() for stream in streams if isinstance(stream, FDCaptureBase)]
+        return [stream.tmpfile for stream in streams if isinstance(stream, FDCaptureBase)]
 
     def resume(self) -> None:
         if self._manager is not None:

@@ -167,3 +167,20 @@ def test_a_report_that_was_there_keeps_its_mode(run_pytest):
     run_pytest("def test_it(): pass\n", "--rl-jsonl=run.jsonl", "--rl-html=run.html")
     for name in ("run.jsonl", "run.html"):
         assert stat.S_IMODE((run_pytest.path / name).stat().st_mode) == 0o644
+
+
+def test_output_that_does_not_fit_into_memory(run_pytest):
+    outcome = run_pytest(
+        """
+        import os, resource
+        def test_it():
+            os.lseek(1, 3 << 30, os.SEEK_CUR)
+            os.write(1, b"the end")
+        def test_memory(): assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss < 1 << 20
+        """,
+        "--rl-group=auto",
+        "-rA",
+    )
+    assert outcome.tests == {"test_it": "passed", "test_memory": "passed"}, outcome.text[-2000:]
+    assert "3,220,701,391 bytes left out by rl-stability" in outcome.text
+    assert "the end" in outcome.text
