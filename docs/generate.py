@@ -1,4 +1,4 @@
-"""Writes the generated tables of docs/architecture.md: ``python docs/generate.py``. A test says when they are stale."""
+"""Writes the generated tables of the docs: ``python docs/generate.py``. A test says when they are stale."""
 
 from __future__ import annotations
 
@@ -7,23 +7,14 @@ import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import reference
+from reference import PACKAGE, first_line, table
+
 from pytest_rlstability.model import messages
 from pytest_rlstability.session.lane import TRANSITIONS
 
-ROOT = Path(__file__).resolve().parents[1]
-PACKAGE = ROOT / "pytest_rlstability"
-PAGE = ROOT / "docs" / "architecture.md"
+DOCS = Path(__file__).resolve().parent
 PROCESSES = {"session": "pytest's", "parent": "the parent's", "child": "the test's", "leaks": "the test's"}
-
-
-def first_line(text: str | None) -> str:
-    """The first paragraph of a docstring, as one line."""
-    return " ".join((text or "").strip().split("\n\n")[0].split())
-
-
-def table(head: tuple[str, ...], rows: list[tuple[str, ...]]) -> str:
-    lines = [head, tuple("---" for _ in head), *rows]
-    return "\n".join(f"| {' | '.join(cell.replace('|', '/') for cell in line)} |" for line in lines)
 
 
 def rooms() -> str:
@@ -81,22 +72,31 @@ def _hooks_in(tree: ast.Module) -> Iterator[str]:
             yield node.name
 
 
-TABLES: dict[str, Callable[[], str]] = {
-    "rooms": rooms,
-    "messages": message_kinds,
-    "transitions": transitions,
-    "hooks": hooks,
+PAGES: dict[str, dict[str, Callable[[], str]]] = {
+    "architecture.md": {"rooms": rooms, "messages": message_kinds, "transitions": transitions, "hooks": hooks},
+    "options.md": {"flags": reference.flags, "settings": reference.settings},
+    "markers.md": {"markers": reference.markers},
+    "fixtures.md": {"fixtures": reference.fixtures},
+    "commands.md": {"exit codes": reference.exit_codes, "commands": reference.commands},
+    "events.md": {
+        "events": reference.event_kinds,
+        "classes": reference.classes,
+        "signals": reference.signals,
+        "metrics": reference.metrics,
+    },
 }
+"""The generated tables of each page."""
 
 
-def generated(text: str) -> str:
-    """The page with every generated table made new."""
-    for name, make in TABLES.items():
+def generated(page: str, text: str) -> str:
+    """The text of *page* with every generated table made new."""
+    for name, make in PAGES[page].items():
         pattern = rf"(<!-- generated: {name} -->\n).*?(\n<!-- end -->)"
-        assert re.search(pattern, text, re.DOTALL), f"no place for {name}"
-        text = re.sub(pattern, lambda found, make=make: found[1] + make() + found[2], text, flags=re.DOTALL)
+        assert re.search(pattern, text, re.DOTALL), f"{page} has no place for {name}"
+        text = re.sub(pattern, lambda found, make=make: f"{found[1]}\n{make()}\n{found[2]}", text, flags=re.DOTALL)
     return text
 
 
 if __name__ == "__main__":
-    PAGE.write_text(generated(PAGE.read_text(encoding="utf-8")), encoding="utf-8")
+    for name in PAGES:
+        (DOCS / name).write_text(generated(name, (DOCS / name).read_text(encoding="utf-8")), encoding="utf-8")

@@ -131,12 +131,16 @@ MARKERS: dict[str, Callable[..., Any]] = {
 
 def marker_lines() -> list[str]:
     """What ``pytest --markers`` shows."""
-    lines = []
-    for name, marker in MARKERS.items():
-        parameters = [p.replace(annotation=p.empty) for p in inspect.signature(marker).parameters.values()]
-        arguments = str(inspect.Signature(parameters)) if parameters else ""
-        lines.append(f"{name}{arguments}: {' '.join((marker.__doc__ or '').split())}")
-    return lines
+    return [
+        f"{name}{marker_signature(marker)}: {' '.join((marker.__doc__ or '').split())}"
+        for name, marker in MARKERS.items()
+    ]
+
+
+def marker_signature(marker: Callable[..., Any]) -> str:
+    """The arguments of *marker* with their defaults, without types; empty if it takes none."""
+    parameters = [p.replace(annotation=p.empty) for p in inspect.signature(marker).parameters.values()]
+    return str(inspect.Signature(parameters)) if parameters else ""
 
 
 def read_marker(item: pytest.Item | pytest.Collector, name: str) -> Any:

@@ -37,7 +37,7 @@ class Outcome(StrEnum):
 
 @dataclass(frozen=True, kw_only=True)
 class Event:
-    """What all events have. The event bus fills in *host* and *worker*."""
+    """What all events have. *worker* is the one of pytest-xdist."""
 
     ALWAYS_WRITTEN: ClassVar[tuple[str, ...]] = ()
 

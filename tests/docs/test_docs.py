@@ -1,11 +1,19 @@
-"""Every example in the docs that says what it expects is run, and every link in them leads somewhere.
+"""Every example in the docs is run and does what the page says, and every link in them leads somewhere.
 
-An example is a fenced block such as ``python title="test_x.py" expects="LEAK"``: *expects* is ``passed``, ``failed``,
-or the verdict it fails with; *options* are added to the command line; without the library it *needs* it is left out.
+A block of Python is one of these:
+
+- ``python title="test_x.py" expects="LEAK"``: it is run. *expects* is ``passed``, ``failed``, or the verdict it fails with;
+  *options* are added to the command line; without the library it *needs* it is left out.
+- ``python file="examples/x.py"``: it stands in that file, which another test runs.
+- ``python fragment="make_env is yours"``: it cannot be run, for that reason. Its syntax is checked.
+
+``text output="test_x.py"`` is what that example prints, or the command: its lines must be there, in this order. Numbers may
+differ, and ``...`` stands for anything.
 """
 
 from __future__ import annotations
 
+import ast
 import importlib.util
 import os
 import re
@@ -13,26 +21,27 @@ import subprocess
 import sys
 import xml.etree.ElementTree as ElementTree
 from collections import defaultdict
+from functools import cache
 from pathlib import Path
 
 import pytest
+from doc_pages import PAGES, ROOT, Block, blocks
 
 from pytest_rlstability import hookspecs
 
-ROOT = Path(__file__).parents[2]
-PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
-_BLOCK = re.compile(r'^```python (title="[^\n]*)\n(.*?)^```$', re.MULTILINE | re.DOTALL)
-_ATTRIBUTE = re.compile(r'(\w+)="([^"]*)"')
 _PATH = re.compile(r"`([\w/]+(?:/|\.py))`")
 _LINK = re.compile(r"\]\(([^)#:]+?)(#[\w-]+)?\)")
+ALL = [block for page in PAGES for block in blocks(page)]
 
 
+@cache
 def examples() -> list[dict[str, str]]:
-    found = []
-    for page in PAGES:
-        for head, code in _BLOCK.findall(page.read_text(encoding="utf-8")):
-            found.append({"code": code, "options": "", "needs": "", **dict(_ATTRIBUTE.findall(head))})
-    return found
+    defaults = {"options": "", "needs": ""}
+    return [
+        {"code": block.text, **defaults, **block.attributes}
+        for block in ALL
+        if block.language == "python" and "expects" in block.attributes
+    ]
 
 
 def by_options() -> dict[str, list[dict[str, str]]]:
@@ -44,15 +53,16 @@ def by_options() -> dict[str, list[dict[str, str]]]:
     return groups
 
 
-def outcomes(directory: Path, options: str) -> dict[str, str]:
-    """What came of each file: its failure's message, or ``passed``."""
+def outcomes(directory: Path, options: str) -> tuple[dict[str, str], str]:
+    """What came of each file (its failure's message, or ``passed``), and what pytest printed."""
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "--rl-stability", "--rl-native=off"]
     environment = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST_")}
-    subprocess.run(
+    done = subprocess.run(
         [*command, "--junit-xml=junit.xml", *options.split(), "."],
         cwd=directory,
         env={**environment, "PYTHONDONTWRITEBYTECODE": "1"},
         capture_output=True,
+        text=True,
         timeout=300,
     )
     found = {}
@@ -60,7 +70,7 @@ def outcomes(directory: Path, options: str) -> dict[str, str]:
         trouble = next((child for child in case if child.tag in ("failure", "error", "skipped")), None)
         message = "passed" if trouble is None else f"{trouble.tag}: {trouble.get('message')}"
         found[f"{case.get('classname', '').rpartition('.')[2]}.py"] = message
-    return found
+    return found, done.stdout
 
 
 @pytest.mark.slow
@@ -70,10 +80,67 @@ def test_examples_do_what_they_say(options: str, tmp_path: Path) -> None:
     group = by_options()[options]
     for example in group:
         (tmp_path / example["title"]).write_text(example["code"], encoding="utf-8")
-    found = outcomes(tmp_path, options)
+    found, printed = outcomes(tmp_path, options)
     wanted = {example["title"]: example["expects"] for example in group}
     wrong = {title: (expects, found.get(title)) for title, expects in wanted.items() if not fits(found, title, expects)}
     assert not wrong
+    assert [block.text for block in ALL if block.attributes.get("output") in wanted and not shows(printed, block)] == []
+
+
+def shows(printed: str, block: Block) -> bool:
+    """Whether the lines of *block* were printed, in this order."""
+    pattern = ".*".join(_line_pattern(line) for line in block.text.splitlines() if line.strip(" ."))
+    return re.search(pattern, printed, re.DOTALL) is not None
+
+
+def _line_pattern(line: str) -> str:
+    parts = re.split(r"(\.\.\.|\d+(?:\.\d+)?| +)", line.strip())
+    free = {"...": r"[^\n]*", " ": " +"}
+    return "".join(free.get(part[:1] if part.isspace() else part) or _part_pattern(part) for part in parts)
+
+
+def _part_pattern(part: str) -> str:
+    return r"[\d.]+" if part[:1].isdigit() else re.escape(part)
+
+
+def test_outputs_belong_to_something() -> None:
+    """An output is that of an example, or of a command that is run below."""
+    known = {example["title"] for example in examples()} | set(OUTPUT_OF_COMMANDS)
+    assert {block.attributes["output"] for block in ALL if "output" in block.attributes} - known == set()
+
+
+OUTPUT_OF_COMMANDS = ("rlstability audit tests/data/models/w312sb26_ppo_lr.zip --python 3.11",)
+
+
+@pytest.mark.parametrize("command", OUTPUT_OF_COMMANDS)
+def test_commands_print_what_the_page_shows(command: str) -> None:
+    words = [sys.executable, "-m", "pytest_rlstability", *command.split()[1:]]
+    printed = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, timeout=60).stdout
+    shown = [block for block in ALL if block.attributes.get("output") == command]
+    assert shown
+    assert all(shows(printed, block) for block in shown), printed
+
+
+def test_an_output_that_was_not_printed_is_noticed() -> None:
+    block = Block(ROOT, "text", "LEAK: fds grow by 12 per lap, held by ...\n...\nReproduce: pytest\n")
+    assert shows("x\nLEAK: fds grow by 3 per lap, held by a list\nmore\nReproduce: pytest\n", block)
+    assert not shows("LEAK: fds shrink by 3 per lap, held by a list\nReproduce: pytest\n", block)
+    assert not shows("Reproduce: pytest\nLEAK: fds grow by 3 per lap, held by a list\n", block)
+
+
+def test_every_block_of_python_is_run_or_says_why_not() -> None:
+    kinds = ("expects", "file", "fragment")
+    python = [block for block in ALL if block.language == "python"]
+    unknown = [block for block in python if not any(block.attributes.get(kind) for kind in kinds)]
+    assert [f"{block.page.name}: {block.text[:60]}" for block in unknown] == []
+    for block in python:
+        ast.parse(block.text)
+
+
+def test_blocks_of_a_file_stand_in_it() -> None:
+    named = [block for block in ALL if "file" in block.attributes]
+    assert named
+    assert [b.text for b in named if b.text not in (ROOT / b.attributes["file"]).read_text("utf-8")] == []
 
 
 def fits(found: dict[str, str], title: str, expects: str) -> bool:
