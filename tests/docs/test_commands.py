@@ -20,7 +20,6 @@ NOT_RUN = {
     r"pip install ": "installs packages; .ci/run types the README's own line",
     r"python -m pytest|tox|git |mkdocs |pre-commit": "for contributors; .ci/run does the same",
     r"python examples/demo.py": "tests/docs/test_demo.py runs it",
-    r"python docs/": "tests/docs/test_architecture.py compares what it writes",
     r"(sudo )?python benchmarks/": "takes minutes; its name and options are checked here",
     r"(cd|pytest .*|rlstability .*)\bexamples/": "tests/docs/test_demo.py runs the examples; the path is checked here",
     r"rlstability doctor": "tests/doctor runs its steps; all of them take a minute",
@@ -29,7 +28,6 @@ NOT_RUN = {
     r"rlstability (pack|verify)": "tests/kits/models runs them",
     r"prometheus |promtool ": "tests/docs/test_monitoring_example.py runs promtool where it is installed",
     r"pytest .*--tx ": "needs two hosts: benchmarks/two_hosts.py",
-    r"python train.py": "a script of the reader",
 }
 """Commands that this test does not run, and why."""
 SHORTER = {
