@@ -78,8 +78,9 @@ def flags() -> str:
         setting = name.removeprefix("--").replace("-", "_")
         value, text = _choices(rest.get("metavar", ""), markdown(rest["help"]))
         shown = name if not value else f"{name}[={value}]" if rest.get("nargs") == "?" else f"{name}={value}"
-        rows.append((f"`{shown}`", f"`{setting}`" if setting in recorded.settings else "", text))
-    return table(("flag", "ini setting", "meaning"), rows)
+        ini = f"<br>`{setting}`" if setting in recorded.settings else ""
+        rows.append((f"`{shown}`{ini}", text))
+    return table(("flag and ini setting", "meaning"), rows)
 
 
 def _choices(metavar: str, text: str) -> tuple[str, str]:
@@ -240,7 +241,13 @@ def _made_up_run() -> RunState:
 def signals() -> str:
     """What a leak check measures."""
     rows = [
-        (f"`{one.name}`", one.title, one.group if one.judged else "", one.unit, "judged" if one.judged else "charts only")
+        (
+            f"`{one.name}`",
+            one.title,
+            one.group if one.judged else "",
+            one.unit,
+            "judged" if one.judged else "charts only",
+        )
         for one in shipped_signals()
     ]
     return table(("signal", "what it is", "group", "unit", ""), rows)

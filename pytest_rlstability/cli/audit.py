@@ -1,10 +1,10 @@
-"""What in a saved model will not survive the trip to another Python or machine (never unpickles it).
+"""Find what in a saved model breaks on another Python or machine, without loading it.
 
   rlstability audit model.zip
   rlstability audit model.zip --python 3.10 --python 3.13
 
-Names every entry that holds code (a lambda, a closure, a function of the training script), the Python that wrote it,
-and the custom_objects that load() needs to do without it.
+It names every entry that holds code (a lambda, a closure, a function of the training script), the Python that wrote
+it, and the custom_objects argument with which load() does not need it.
 
 Exit code 0: nothing breaks on the targets, 1: something does, 2: the file cannot or should not be read.
 """
@@ -46,7 +46,7 @@ def add_trust(parser: argparse.ArgumentParser) -> None:
         action="append",
         default=[],
         metavar="MODULE",
-        help="a module of your own that the model may use (repeatable); only what saved models need is allowed else",
+        help="also allow the classes and functions of this module of yours (repeatable)",
     )
 
 

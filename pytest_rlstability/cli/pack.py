@@ -2,8 +2,8 @@
 
   rlstability pack model.zip bundle.zip
 
-A model that holds code, such as a schedule that is a lambda or a closure, is refused; --i-trust-this-file packs it,
-and what it holds is named.
+A model that holds code, such as a schedule that is a lambda or a closure, is refused. With --i-trust-this-file it is
+packed, and the code is named.
 
 Exit code 0: packed, 1: the model does not work on this machine, 2: the file cannot or should not be read.
 """
@@ -26,7 +26,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--observations", type=Path, metavar="FILE", help=".npy or .npz (default: drawn from the space)"
     )
-    parser.add_argument("--algorithm", default="", metavar="MODULE:CLASS", help="when the file does not tell")
+    parser.add_argument(
+        "--algorithm", default="", metavar="MODULE:CLASS", help="the class that loads it, if the file does not name one"
+    )
     add_trusts(parser)
 
 
@@ -34,7 +36,7 @@ def add_trusts(parser: argparse.ArgumentParser) -> None:
     """What ``verify`` has too: trust in modules, and in the whole file."""
     add_trust(parser)
     parser.add_argument(
-        "--i-trust-this-file", action="store_true", help="load it even if it holds code that would be run"
+        "--i-trust-this-file", action="store_true", help="load it although it holds code, which then runs"
     )
 
 

@@ -83,8 +83,8 @@ def rl_no_leak(
     warmup: int | None = None,
     laps: int | None = None,
 ) -> NoLeak:
-    """nothing may grow with laps beyond limit per lap (default: beyond noise). signals=["fds"] judges only those;
-    warmup and laps fix what is otherwise chosen by what a lap costs."""
+    """nothing may grow with laps by more than limit per lap (default: more than noise). signals=["fds"] judges only
+    those; warmup and laps set how many laps there are, which otherwise depends on how long a lap takes."""
     names = (signals,) if isinstance(signals, str) else None if signals is None else tuple(signals)
     return NoLeak(
         limit=limit if isinstance(limit, float) or limit is None else _value("limit", limit, parse_size, SIZE_FORM),
@@ -95,14 +95,14 @@ def rl_no_leak(
 
 
 def rl_no_stall(after: str | float = "30s") -> NoStall:
-    """the test may never be this long without progress: a lap, a heartbeat, or, in a test that makes neither, CPU
-    time or context switches anywhere in its process tree."""
+    """the test may never be this long without progress. Progress is a lap or a heartbeat; in a test that has neither
+    it is processor time of any thread of its processes."""
     return NoStall(after=_value("after", after, parse_duration, DURATION_FORM))
 
 
 def rl_flaky(pass_rate: float = 0.95, *, confidence: float = 0.95, max_runs: int = 60) -> Flaky:
-    """the test passes at least this often. It runs again and again, each time in a fresh process with a new seed, until
-    the promise is kept or broken at this confidence, or max_runs are spent."""
+    """the test passes at least this often. It is repeated, each time in a fresh process with a new seed, until the
+    promise is kept or broken at this confidence, or max_runs are made."""
     return Flaky(
         pass_rate=_share("pass_rate", pass_rate, lambda rate: 0 < rate <= 1, "a number above 0 and at most 1"),
         confidence=_share("confidence", confidence, lambda level: 0.5 < level < 1, "a number above 0.5 and below 1"),
@@ -111,8 +111,8 @@ def rl_flaky(pass_rate: float = 0.95, *, confidence: float = 0.95, max_runs: int
 
 
 def rl_soak(duration: str | float = "10min", *, every: str | float | None = None) -> Soak:
-    """laps for this long under --rl-soak, else skipped; growth is judged at the end, as rl_no_leak does. every="10s"
-    is the time from one sample to the next (default: ever longer, 10 s at most)."""
+    """laps for this long with --rl-soak, else skipped; growth is judged at the end, as rl_no_leak does. every="10s"
+    is the time from one sample to the next (default: short at first, then 10 s)."""
     return Soak(
         duration=_value("duration", duration, _positive_duration, DURATION_FORM),
         every=None if every is None else _value("every", every, _positive_duration, DURATION_FORM),
@@ -178,7 +178,7 @@ def _reject_unknown(name: str, config: pytest.Config) -> None:
     registered = {re.split(r"[:(]", line)[0].strip() for line in config.getini("markers")}
     if name not in registered:
         nearest = difflib.get_close_matches(name, MARKERS, n=1, cutoff=0.5)
-        raise ValueError(f"there is no marker {name}" + (f"; did you mean {nearest[0]}?" if nearest else ""))
+        raise ValueError(f"unknown marker {name}" + (f"; did you mean {nearest[0]}?" if nearest else ""))
 
 
 def skip_soaks(items: Iterable[pytest.Item]) -> None:

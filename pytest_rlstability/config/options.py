@@ -20,8 +20,8 @@ _DEBUGGERS = ("bdb", "pdb", "pydevd", "_pydevd_bundle", "pydevd_frame_evaluator"
 FLAKY = ("auto", "serial", "once")
 
 _Value = TypeVar("_Value")
-_SOAK_FORM = f"{DURATION_FORM}; a bare --rl-soak (each test its own duration) goes after the tests' paths"
-_LEAKS_FORM = f"{DURATION_FORM}; a bare --rl-leaks goes after the tests' paths"
+_SOAK_FORM = f"expected {DURATION_FORM}; a bare --rl-soak (each test its own duration) goes after the tests' paths"
+_LEAKS_FORM = f"expected {DURATION_FORM}; a bare --rl-leaks goes after the tests' paths"
 _LEAKS_BUDGET = "10s"
 
 
@@ -64,12 +64,22 @@ def add_options(parser: pytest.Parser) -> None:
     parser.addini("rl_stability", switch, type="bool", default=False)
     for name, metavar, text, default in (
         ("scope", "all|marked", "isolate every test, or only those with an rl_* (or forked) marker", "all"),
-        ("backend", "|".join(BACKENDS), "how a test gets a process; auto: zygote if fork is safe, else spawn", "auto"),
+        (
+            "backend",
+            "|".join(BACKENDS),
+            "how a test gets a process; auto: zygote (a fork) if that is safe, else spawn",
+            "auto",
+        ),
         ("group", "|".join(GROUPS), "what gets a process of its own; auto: unmarked tests share one", "auto"),
-        ("limit", "30min", "end a test that has no timeout or soak of its own after this; 0: never", "30min"),
+        (
+            "limit",
+            "30min",
+            "end a test after this time, unless it has a timeout, soak or leak budget; 0: never",
+            "30min",
+        ),
         ("memory", "2GiB", "memory cap of every isolated test; 0: none", "0"),
         ("stall-after", "60s", "fail an isolated test after this long without progress; 0: never", "60s"),
-        ("leak-budget", "30s", "wall time one leak check may take before it answers 'undecided'", "30s"),
+        ("leak-budget", "30s", "time that one leak check may take; after it the answer is 'undecided'", "30s"),
         ("flaky", "|".join(FLAKY), "repeat rl_flaky tests on all free cores, or one by one, or run them once", "auto"),
     ):
         group.addoption(f"--rl-{name}", metavar=metavar, default=None, help=f"{text} (default: {default})")
@@ -92,12 +102,22 @@ def add_options(parser: pytest.Parser) -> None:
         help=f"repeat every unmarked test whole, and check it for leaks in this time (default: {_LEAKS_BUDGET}); "
         "implies --rl-stability",
     )
-    parser.addini("rl_blame_budget", "time to find the test that made a shared process die", default="60s")
+    parser.addini("rl_blame_budget", "time to search for the test that made a shared process die", default="60s")
     parser.addini("rl_in_process_plugins", "plugins whose tests run in pytest's own process", type="args", default=[])
     parser.addini("rl_preload", "modules to import before tests are forked", type="args", default=[])
-    parser.addini("rl_lap_count", "laps of rl_laps where nothing is judged by laps", default="20")
-    group.addoption("--rl-native", metavar="auto|off", default="auto", help="native stack of a crashed process")
-    group.addoption("--rl-seed", metavar="N", default=None, help="seed of random, numpy and torch in each test")
+    parser.addini("rl_lap_count", "laps that rl_laps gives where no check needs laps", default="20")
+    group.addoption(
+        "--rl-native",
+        metavar="auto|off",
+        default="auto",
+        help="read the native stack of a crashed or stalled process (default: auto)",
+    )
+    group.addoption(
+        "--rl-seed",
+        metavar="N",
+        default=None,
+        help="the seed of the run, from which each test's is made (default: a new one)",
+    )
 
 
 def read_settings(config: pytest.Config) -> Settings:
@@ -111,15 +131,15 @@ def read_settings(config: pytest.Config) -> Settings:
         try:
             return parse(value)
         except (TypeError, ValueError):
-            raise pytest.UsageError(f"{source}={value}: accepted is {form}") from None
+            raise pytest.UsageError(f"{source}={value}: {form}") from None
 
     def choose(name: str, *accepted: str) -> str:
-        return read(name, _checked(str, accepted.__contains__), f"{', '.join(accepted[:-1])} or {accepted[-1]}")
+        return read(name, _checked(str, accepted.__contains__), f"choose from {', '.join(accepted)}")
 
     backend, remark = choose("backend", *BACKENDS), ""
     if backend == "zygote" and not CAN_FORK:
         raise pytest.UsageError(
-            f"--rl-backend=zygote: tests cannot be forked on {sys.platform}; accepted is auto, spawn or inprocess"
+            f"--rl-backend=zygote: tests cannot be forked on {sys.platform}; choose from auto, spawn, inprocess"
         )
     for flag, name in (("usepdb", "--pdb"), ("trace", "--trace")):
         if config.getoption(flag, False):
@@ -129,7 +149,7 @@ def read_settings(config: pytest.Config) -> Settings:
         backend, remark = "inprocess", f"; {text} (--rl-backend=auto does not)"
     seed = _drawn_seed(config)
     if config.getoption("rl_seed") is not None:
-        seed = read("seed", _checked(int, lambda given: given >= 0), "a whole number from 0 up")
+        seed = read("seed", _checked(int, lambda given: given >= 0), "expected a whole number from 0 up")
     soak, leaks = config.getoption("rl_soak"), config.getoption("rl_leaks")
     switched_on = config.getoption("rl_stability") or config.getini("rl_stability")
     return Settings(
@@ -138,12 +158,12 @@ def read_settings(config: pytest.Config) -> Settings:
         backend=backend,
         backend_given=bool(remark) or config.getoption("rl_backend") is not None,
         group=choose("group", *GROUPS),
-        limit=read("limit", parse_duration, f"{DURATION_FORM}, or 0"),
-        memory=read("memory", parse_size, f"{SIZE_FORM}, or 0"),
-        stall_after=read("stall-after", parse_duration, f"{DURATION_FORM}, or 0"),
-        leak_budget=read("leak-budget", _checked(parse_duration, bool), DURATION_FORM),
-        blame_budget=read("blame-budget", parse_duration, f"{DURATION_FORM}, or 0"),
-        lap_count=read("lap-count", _checked(int, lambda laps: laps > 0), "a whole number from 1 up"),
+        limit=read("limit", parse_duration, f"expected {DURATION_FORM}, or 0"),
+        memory=read("memory", parse_size, f"expected {SIZE_FORM}, or 0"),
+        stall_after=read("stall-after", parse_duration, f"expected {DURATION_FORM}, or 0"),
+        leak_budget=read("leak-budget", _checked(parse_duration, bool), f"expected {DURATION_FORM}"),
+        blame_budget=read("blame-budget", parse_duration, f"expected {DURATION_FORM}, or 0"),
+        lap_count=read("lap-count", _checked(int, lambda laps: laps > 0), "expected a whole number from 1 up"),
         native=choose("native", "auto", "off"),
         seed=seed,
         flaky=choose("flaky", *FLAKY),

@@ -41,7 +41,7 @@ def pytest_configure(config: pytest.Config) -> None:
     try:
         budget = parse_duration(given)
     except ValueError:
-        raise pytest.UsageError(f"--rl-diagnose={given}: accepted is {DURATION_FORM}") from None
+        raise pytest.UsageError(f"--rl-diagnose={given}: expected {DURATION_FORM}") from None
     config.pluginmanager.register(CrashDiagnoser(config, budget), "rlstability-diagnoser")
 
 

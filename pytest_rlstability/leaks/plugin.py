@@ -25,7 +25,7 @@ _laps = pytest.StashKey["Laps"]()
 
 @pytest.fixture
 def rl_laps(request: pytest.FixtureRequest) -> Iterator[Laps]:
-    """Laps to repeat what is tested: for lap in rl_laps: ... (as many as the check needs; 3 when checks are off)."""
+    """Repeat what is tested: for lap in rl_laps: ... (as many laps as the check needs; 3 without --rl-stability)."""
     from pytest_rlstability.leaks.laps import Laps
 
     laps = request.node.stash[_laps] = Laps(request.node)

@@ -254,7 +254,7 @@ def _dead_workers(run: Run, facts: dict[str, Any]) -> str:
     others = [f"pid {pid}: {signal}" for pid, signal in facts.get("ended", {}).items() if pid not in known]
     lines = [line for line in (workers_text(run), *others) if line]
     if lines and facts.get("shared_lock"):
-        lines.append("The test waits for a lock of multiprocessing. If one of them held it, nobody releases it.")
+        lines.append("The test waits for a lock of multiprocessing. If one of them held it, it is never released.")
     return "\n".join(lines)
 
 

@@ -24,7 +24,7 @@ def test_an_unknown_marker_of_ours(run_pytest: RunPytest, on: bool) -> None:
     source = "import pytest\n\n@pytest.mark.rl_no_leaks(limit=3)\ndef test_it(): pass\n"
     outcome = run_pytest(source, on=on)
     assert outcome.code == pytest.ExitCode.USAGE_ERROR
-    expected = "test_it.py:3: test_it: there is no marker rl_no_leaks; did you mean rl_no_leak?"
+    expected = "test_it.py:3: test_it: unknown marker rl_no_leaks; did you mean rl_no_leak?"
     assert expected in outcome.text
 
 

@@ -192,4 +192,4 @@ def test_a_crash_of_a_run_is_diagnosed_in_its_report(run_pytest: RunPytest) -> N
     assert "Diagnosis:" in outcome.details["test_crash"]
     assert "test_it.py::test_crash: diagnosed in" in outcome.details["test_crash"]
     assert "Diagnosis:" not in outcome.details["test_fails"]
-    assert "--rl-diagnose=soon: accepted is a duration" in run_pytest(None, "--rl-diagnose=soon").text
+    assert "--rl-diagnose=soon: expected a duration" in run_pytest(None, "--rl-diagnose=soon").text

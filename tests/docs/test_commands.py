@@ -131,7 +131,9 @@ def test_rlstability_commands_and_their_options_exist() -> None:
 def test_benchmarks_and_their_options_exist() -> None:
     wrong = []
     for page in PAGES:
-        for script, rest in re.findall(r"python ((?:benchmarks|examples|docs)/\w+\.py)([^`\n|&]*)", page.read_text("utf-8")):
+        for script, rest in re.findall(
+            r"python ((?:benchmarks|examples|docs)/\w+\.py)([^`\n|&]*)", page.read_text("utf-8")
+        ):
             source = (ROOT / script).read_text(encoding="utf-8") if (ROOT / script).is_file() else ""
             options = re.findall(r" (--[a-z-]+)", rest.split("  #")[0])
             if script.endswith("parity.py"):

@@ -2,13 +2,13 @@
 
 A block of Python is one of these:
 
-- ``python title="test_x.py" expects="LEAK"``: it is run. *expects* is ``passed``, ``failed``, or the verdict it fails with;
-  *options* are added to the command line; without the library it *needs* it is left out.
+- ``python title="test_x.py" expects="LEAK"``: it is run. *expects* is ``passed``, ``failed``, or the verdict it fails
+  with; *options* are added to the command line; without the library it *needs* it is left out.
 - ``python file="examples/x.py"``: it stands in that file, which another test runs.
 - ``python fragment="make_env is yours"``: it cannot be run, for that reason. Its syntax is checked.
 
-``text output="test_x.py"`` is what that example prints, or the command: its lines must be there, in this order. Numbers may
-differ, and ``...`` stands for anything.
+``text output="test_x.py"`` is what that example prints, or the command: its lines must be there, in this order. Numbers
+may differ, and ``...`` stands for anything.
 """
 
 from __future__ import annotations

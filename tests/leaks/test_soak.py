@@ -39,7 +39,7 @@ def test_without_the_flag_a_soak_is_skipped_with_that_reason(run_pytest: RunPyte
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (["--rl-soak=soon"], "--rl-soak=soon: accepted is a duration such as"),
+        (["--rl-soak=soon"], "--rl-soak=soon: expected a duration such as"),
         (["--rl-soak", "test_it.py"], "a bare --rl-soak (each test its own duration) goes after the tests' paths"),
     ],
 )

@@ -260,7 +260,7 @@ def test_bad_arguments_are_usage_errors(run_pytest):
 def test_wrong_option_is_a_usage_error(run_pytest):
     outcome = run_pytest("def test_a(): pass", "--rl-flaky=twice")
     assert outcome.code == 4
-    assert "--rl-flaky=twice: accepted is auto, serial or once" in outcome.text
+    assert "--rl-flaky=twice: choose from auto, serial, once" in outcome.text
 
 
 COUNTED = """

@@ -67,7 +67,7 @@ def pack(
         path, contents = _take_in(model, Path(temporary) / "model", trust)
         kind = _kind(contents)
         if kind not in SUFFIX:
-            raise RefusedError(f"a {kind} cannot be packed: it is no model, statistics or buffer")
+            raise RefusedError(f"a {kind} cannot be packed: it is not a model, statistics or a buffer")
         saved = Saved(
             kind=kind,
             algorithm=_algorithm(contents, kind, algorithm, trust),
@@ -100,7 +100,7 @@ def _algorithm(contents: Contents, kind: str, given: str, trust: Trust) -> str:
     if chosen is None:
         raise RefusedError("the file does not say which algorithm wrote it: name it with --algorithm module:class")
     if not _is_algorithm(chosen, kind, EVERYTHING if given else trust):
-        raise RefusedError(f"{chosen!r} is no algorithm that is known here: name it with --algorithm module:class")
+        raise RefusedError(f"{chosen!r} is not a known algorithm: name it with --algorithm module:class")
     return chosen
 
 
@@ -267,7 +267,7 @@ def _unpack(bundle: Path, directory: Path, trust: Trust) -> dict[str, Any]:
     """Copy the files the description names, under the names this module gives them, after checking each digest."""
     with open_archive(bundle, bundle.name) as archive:
         if _DESCRIPTION not in archive.namelist():
-            raise RefusedError(f"{bundle.name} is no bundle (no {_DESCRIPTION!r}): make one with rlstability pack")
+            raise RefusedError(f"{bundle.name} is not a bundle (no {_DESCRIPTION!r}): make one with rlstability pack")
         description = _description(read_entry(archive, _DESCRIPTION), trust)
         needed = {f"model{SUFFIX[description['kind']]}", _OBSERVATIONS, _EXPECTED}
         odd = needed ^ description["sha256"].keys() | {_DESCRIPTION, *needed} ^ {*archive.namelist()}

@@ -178,7 +178,7 @@ def _key(name: Name) -> str:
 def _maker(callee: Any) -> str:
     while isinstance(callee, Call):
         callee = callee.function
-    return str(callee) if isinstance(callee, Name) else "something that is no function"
+    return str(callee) if isinstance(callee, Name) else "something that is not a function"
 
 
 @cache

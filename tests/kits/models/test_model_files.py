@@ -139,7 +139,7 @@ def test_damaged_bundles_are_refused(bundle: Path, tmp_path: Path) -> None:
     for path, reason in (
         (cut, "not a whole zip"),
         (swapped, "is not what was packed"),
-        (MODELS / "w312sb26_dqn_default.zip", "is no bundle"),
+        (MODELS / "w312sb26_dqn_default.zip", "is not a bundle"),
         (tmp_path / "none.bundle", "cannot read"),
     ):
         verified = rlstability("verify", path)
