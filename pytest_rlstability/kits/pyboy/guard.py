@@ -47,6 +47,8 @@ class PyBoyMisuseError(pytest.fail.Exception, RuntimeError):  # type: ignore[nam
     """The guarded emulator was about to be used in a way that crashes some runs; the call was not made. The test fails
     even if the exception is swallowed."""
 
+    __module__ = "builtins"  # the summary shows the name alone, as for pytest's own ``Failed``
+
     def __init__(self, report: str) -> None:
         super().__init__(report, pytrace=False)  # type: ignore[call-arg]
 
