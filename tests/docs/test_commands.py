@@ -21,7 +21,7 @@ NOT_RUN = {
     r"python -m pytest|tox|git |mkdocs |pre-commit": "for contributors; .ci/run does the same",
     r"python examples/demo.py": "tests/docs/test_demo.py runs it",
     r"(sudo )?python benchmarks/": "takes minutes; its name and options are checked here",
-    r"(cd|pytest .*|rlstability .*)\bexamples/": "tests/docs/test_demo.py runs the examples; the path is checked here",
+    r"(cd |pytest .*|rlstability .*)\bexamples/": "tests/docs/test_demo.py runs the examples; the path is checked here",
     r"rlstability doctor": "tests/doctor runs its steps; all of them take a minute",
     r"rlstability diagnose": "tests/diagnose runs it; a diagnosis takes minutes",
     r"rlstability fuzz": "tests/kits/fuzz runs it",
@@ -67,9 +67,12 @@ def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
     package.mkdir()
     (package / "__init__.py").write_text("", encoding="utf-8")
     (package / "train.py").write_text("print('trained')\n", encoding="utf-8")
-    shutil.copy(ROOT / "tests" / "data" / "models" / "w312sb26_ppo_lr.zip", directory / "model.zip")
+    model = Path("tests", "data", "models", "w312sb26_ppo_lr.zip")
+    (directory / model).parent.mkdir(parents=True)
+    for place in (model, "model.zip"):
+        shutil.copy(ROOT / model, directory / place)
     run(directory, "pytest --rl-stability --rl-jsonl=run.jsonl --rl-save-baseline=baseline.json tests/test_env.py")
-    for name in re.findall(r"\b[\w-]+\.jsonl", "\n".join(to_run())):
+    for name in ("run-1.jsonl", *re.findall(r"\b[\w-]+\.jsonl", "\n".join(to_run()))):
         if not (directory / name).exists():
             shutil.copy(directory / "run.jsonl", directory / name)
     return directory
@@ -91,10 +94,13 @@ def run(directory: Path, command: str) -> subprocess.CompletedProcess[str]:
 
 @pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="the docs show a POSIX shell")
-def test_commands_run(project: Path) -> None:
+def test_commands_run(project: Path, tmp_path: Path) -> None:
+    def run_in_a_copy(number: int) -> subprocess.CompletedProcess[str]:
+        return run(shutil.copytree(project, tmp_path / str(number)), to_run()[number])
+
     wrong = {}
     with ThreadPoolExecutor(2) as pool:
-        for command, done in zip(to_run(), pool.map(lambda command: run(project, command), to_run()), strict=True):
+        for command, done in zip(to_run(), pool.map(run_in_a_copy, range(len(to_run()))), strict=True):
             # The model of `audit` breaks on other Pythons: that is exit code 1. The rest works.
             expected = {0, 1} if command.startswith("rlstability audit") else {0}
             if done.returncode not in expected:
