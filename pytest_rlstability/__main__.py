@@ -25,7 +25,11 @@ COMMANDS: dict[str, str] = {
 
 def make_parser() -> argparse.ArgumentParser:
     """The parser of all commands."""
-    parser = argparse.ArgumentParser(prog="rlstability", description="Crashes, leaks and stalls of training code.")
+    parser = argparse.ArgumentParser(
+        prog="rlstability",
+        description="Find crashes, leaks and stalls of training code.",
+        epilog="rlstability COMMAND --help shows examples and exit codes. Tests are checked by pytest --rl-stability.",
+    )
     parser.add_argument("--version", action="version", version=f"%(prog)s {__version__}")
     commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
     for name, module_name in COMMANDS.items():
