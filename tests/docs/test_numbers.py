@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ast
+import math
 import re
 from collections import defaultdict
 from pathlib import Path
@@ -91,3 +93,21 @@ def test_measured_numbers_have_a_command(page: Path) -> None:
     text = page.read_text(encoding="utf-8")
     if re.search(r"\b(on )?two (idle |busy |shared )?cores\b", text, re.IGNORECASE):
         assert re.search(r"benchmarks/\w+\.py|tests/[\w/]+\.py", text)
+
+
+def test_the_size_of_the_leak_corpus_is_that_of_the_source(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(str(ROOT / "benchmarks"))
+    corpus = pytest.importorskip("leak_corpus").load("all").values()
+    leaks = sum(case.leaks for case in corpus)
+    assert f"has {leaks} leaks and {len(corpus) - leaks} innocents" in TEXTS["docs/leaks.md"]
+
+
+def test_the_number_of_innocent_stalls_is_that_of_the_source() -> None:
+    """The kinds of slow tests, with the parameters of each."""
+    source = (ROOT / "benchmarks" / "stall_corpus" / "test_innocents.py").read_text(encoding="utf-8")
+    kinds = 0
+    for node in ast.parse(source).body:
+        if isinstance(node, ast.FunctionDef) and node.name.startswith("test_"):
+            lists = [one.args[1] for one in node.decorator_list if isinstance(one, ast.Call) and len(one.args) > 1]
+            kinds += math.prod(len(one.elts) for one in lists if isinstance(one, ast.List))
+    assert f"the benchmark has {kinds} kinds now" in TEXTS["docs/stalls.md"]
