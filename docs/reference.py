@@ -146,15 +146,18 @@ def _arguments(parser: argparse.ArgumentParser) -> list[argparse.Action]:
 def _argument(action: argparse.Action) -> str:
     names = list(action.option_strings) or [str(action.metavar or action.dest)]
     takes_value = bool(action.option_strings) and action.nargs != 0
-    value = str(action.metavar or ("|".join(map(str, action.choices or ())) or action.dest.upper()))
+    value = str(action.metavar or (" or ".join(map(str, action.choices or ())) or action.dest.upper()))
     return ", ".join(f"`{name}{f' {value}' if takes_value else ''}`" for name in names)
 
 
 def _without_exit_codes(text: str) -> str:
     """The description, with its indented examples as a block."""
     parts = [part for part in text.split("\n\n") if not part.startswith("Exit ")]
-    shown = [f"```bash\n{inspect.cleandoc(part)}\n```" if part.startswith("  ") else markdown(part) for part in parts]
-    return "\n\n".join(shown)
+    return "\n\n".join(_block(inspect.cleandoc(part)) if part.startswith("  ") else markdown(part) for part in parts)
+
+
+def _block(text: str) -> str:
+    return f"```{'bash' if text.startswith('rlstability') else 'text'}\n{text}\n```"
 
 
 def exit_codes() -> str:
