@@ -109,13 +109,22 @@ def test_outputs_belong_to_something() -> None:
     assert {block.attributes["output"] for block in ALL if "output" in block.attributes} - known == set()
 
 
-OUTPUT_OF_COMMANDS = ("rlstability audit tests/data/models/w312sb26_ppo_lr.zip --python 3.11",)
+OUTPUT_OF_COMMANDS = {
+    "rlstability audit tests/data/models/w312sb26_ppo_lr.zip --python 3.11": ".",
+    "rlstability audit tests/data/models/w312sb26_ppo_lr.zip --python 3.11 3.12": ".",
+    "rlstability doctor --run stages:load_data stages:create_model": "examples/model_creation_stages",
+}
+"""Commands whose output a page shows, and the directory that they are typed in."""
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("command", OUTPUT_OF_COMMANDS)
 def test_commands_print_what_the_page_shows(command: str) -> None:
+    if "doctor" in command:
+        pytest.importorskip("stable_baselines3")
     words = [sys.executable, "-m", "pytest_rlstability", *command.split()[1:]]
-    printed = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, timeout=60).stdout
+    directory = ROOT / OUTPUT_OF_COMMANDS[command]
+    printed = subprocess.run(words, cwd=directory, capture_output=True, text=True, timeout=200).stdout
     shown = [block for block in ALL if block.attributes.get("output") == command]
     assert shown
     assert all(shows(printed, block) for block in shown), printed
