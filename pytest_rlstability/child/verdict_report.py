@@ -15,7 +15,8 @@ from pytest_rlstability.config.options import settings_of
 from pytest_rlstability.config.reproduce import reproduce_command
 from pytest_rlstability.model.channel import is_test_process
 from pytest_rlstability.model.statements import statement_at
-from pytest_rlstability.model.verdict import Verdict, VerdictFailure
+from pytest_rlstability.model.user_code import Origin, origin
+from pytest_rlstability.model.verdict import Location, Verdict, VerdictFailure
 from pytest_rlstability.osinfo.machine import platform_line, versions_line
 
 PREFIX = "rl_stability."
@@ -29,12 +30,13 @@ def show_raised(report: pytest.TestReport, item: pytest.Item, raised: BaseExcept
     elif is_test_process(item.config):
         # What pytest keeps of it depends on --tb, and failures are grouped by it.
         stability_of(report)["raised"] = type(raised).__name__
+        if location := _users_location(raised):
+            stability_of(report)["line"] = [location.file, location.line, location.function]
 
 
 def _completed(raised: VerdictFailure, item: pytest.Item, phase: str) -> Verdict:
     """The verdict with what its maker need not know: phase, signature, and the user's line that raised it."""
     from pytest_rlstability.model.stack_dump import Frame
-    from pytest_rlstability.verdicts.crash import location_in
     from pytest_rlstability.verdicts.signatures import signature
 
     verdict = raised.verdict
@@ -44,10 +46,15 @@ def _completed(raised: VerdictFailure, item: pytest.Item, phase: str) -> Verdict
     line = "" if verdict.location is None else statement_at(verdict.location.file, verdict.location.line)
     frame = Frame(item.path.name, 0, function)
     name = signature(f"{verdict.word.lower()} {kind}".strip(), phase, [frame], detail=line)
-    calls = walk_tb(raised.__traceback__)
-    frames = [Frame(frame.f_code.co_filename, line, frame.f_code.co_name) for frame, line in calls]
-    location = verdict.location or location_in([frame for frame in reversed(frames) if frame.is_users])
+    location = verdict.location or _users_location(raised)
     return replace(verdict, facts={"phase": phase, "signature": name, **verdict.facts}, location=location)
+
+
+def _users_location(raised: BaseException) -> Location | None:
+    """The innermost line of the user's code that *raised* passed through."""
+    calls = [(frame.f_code.co_filename, line, frame.f_code.co_name) for frame, line in walk_tb(raised.__traceback__)]
+    own = next((call for call in reversed(calls) if origin(call[0]) is Origin.USER), None)
+    return None if own is None else Location(*own)
 
 
 def show_verdict(report: pytest.TestReport, item: pytest.Item, verdict: Verdict, command: str = "") -> None:

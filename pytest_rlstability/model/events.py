@@ -18,7 +18,7 @@ from typing import Any, ClassVar, TypeVar
 from pytest_rlstability.model.json_text import printable
 from pytest_rlstability.model.messages import Json, Sampled
 from pytest_rlstability.model.soak_state import SoakState
-from pytest_rlstability.model.verdict import Verdict, plain_values
+from pytest_rlstability.model.verdict import Location, Verdict, plain_values
 
 SCHEMA = 1
 """Of the event log. A reader ignores keys it does not know; this number changes when a known key changes meaning."""
@@ -53,9 +53,10 @@ class Event:
 
 @dataclass(frozen=True, kw_only=True)
 class Session(Event):
-    """The run begins. *signals* describes those that other plugins add."""
+    """The run begins in the directory *root*. *signals* describes those that other plugins add."""
 
     pid: int = 0
+    root: str = ""
     platform: str = ""
     versions: str = ""
     seed: int | None = None
@@ -112,7 +113,9 @@ class Sample(Event):
 @dataclass(frozen=True, kw_only=True)
 class Finished(Event):
     """A test is over. *leftovers* are the processes that it left running, *report* is pytest's text of a failure,
-    *output* what the test wrote, by stream. The fields from *runs* on are those of an ``rl_flaky`` test."""
+    *output* what the test wrote, by stream. *message* and *location* say in one line how and where a test without a
+    verdict failed, *undecided* why a check of a test that passed reached no answer. The fields from *runs* on are those
+    of an ``rl_flaky`` test."""
 
     ALWAYS_WRITTEN = ("soak", "verdict", "reproduce")
 
@@ -127,7 +130,10 @@ class Finished(Event):
     leftovers: Sequence[str] = ()
     stages: Sequence[str] = ()
     reason: str = ""
+    undecided: str = ""
     xfailed: bool = False
+    message: str = ""
+    location: Location | None = None
     verdict: Verdict | None = None
     reproduce: str | None = None
     report: str = ""
@@ -235,6 +241,7 @@ _READERS: dict[str, Callable[[Any], Any]] = {
     "Mapping[str, float]": _numbers,
     "Mapping[str, str]": lambda value: {str(name): str(text) for name, text in value.items()},
     "Mapping[str, Any]": dict,
+    "Location": lambda value: Location(**value),
     "Outcome": Outcome,
     "SoakState": SoakState.from_dict,
     "Verdict": Verdict.from_dict,

@@ -14,7 +14,7 @@ from pytest_rlstability.child.verdict_report import junit_properties
 from pytest_rlstability.model.events import Finished
 from pytest_rlstability.reports.files import replacing
 from pytest_rlstability.reports.log_reader import RunRecord, TestRecord
-from pytest_rlstability.reports.page_data import PASSED, SKIPPED, UNFINISHED, XFAILED, headline, status_of
+from pytest_rlstability.reports.page_data import PASSED, SKIPPED, UNDECIDED, UNFINISHED, XFAILED, headline, status_of
 from pytest_rlstability.reports.page_text import readable
 
 _REASON = re.compile("(Skipped|expected to fail): ")
@@ -58,7 +58,7 @@ def _add_case(suite: Element, test: TestRecord, run: RunRecord) -> str:
         listed = SubElement(case, "properties")
         for key, value in properties:
             SubElement(listed, "property", name=_text(key), value=_text(value))
-    if status is PASSED:
+    if status in (PASSED, UNDECIDED):
         return ""
     if status in (SKIPPED, XFAILED):
         kind = "pytest.xfail" if status is XFAILED else "pytest.skip"

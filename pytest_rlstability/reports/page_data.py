@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 from statistics import median
@@ -10,13 +11,15 @@ from statistics import median
 from pytest_rlstability.leaks.signals.registry import SignalFacts, signal_facts
 from pytest_rlstability.model.events import Finished, Judged, Outcome, Session, Started
 from pytest_rlstability.model.messages import Json
+from pytest_rlstability.model.paths import without_root
 from pytest_rlstability.model.series import LAP_TIME
 from pytest_rlstability.model.units import format_duration
-from pytest_rlstability.model.verdict import PLAIN_FAILURE, Word
+from pytest_rlstability.model.verdict import PLAIN_FAILURE, Section, Word
 from pytest_rlstability.reports.log_reader import Attempt, RunRecord, TestRecord
 from pytest_rlstability.reports.page_text import error_line, readable
 from pytest_rlstability.verdicts.leak import LeakState
 
+_SHOWN_STATES = (LeakState.LEAK, LeakState.UNDECIDED)
 _ALL_TEXT = 24_000_000
 _MOST_TEXT, _LEAST_TEXT = 60_000, 2_000
 _ALL_POINTS = 1_200_000
@@ -27,6 +30,13 @@ _MADE_HERE = {
     "run_passed": ("run passed", "count"),
     "peak_memory": ("peak memory", "bytes"),
 }
+_CAUSES_FIRST = ("", "Diagnosis", "who holds it", "Wait-for cycle")
+"""Sections of a verdict that say why, in this order; the others follow in theirs."""
+_EVIDENCE = ("signals over", "objects that stayed", "to allow it", "Threads", "Native", "Memory", "Process", "Left in")
+"""How the titles of sections begin that are shown folded, below the charts."""
+_FLAT = 0.02
+_STEADY = 0.25
+"""A signal is flat whose level changes by no more than this share of it after the warm-up; lap times scatter more."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -44,11 +54,12 @@ class Status:
 
 FAILED = Status(PLAIN_FAILURE, "other failure", "other failures", bad=True)
 UNFINISHED = Status("UNFINISHED", "unfinished test", "unfinished tests", bad=True, label="NO END")
+UNDECIDED = Status("undecided", "undecided", "undecided", label="UNDECIDED")
 XFAILED = Status("xfailed", "failed as expected", "failed as expected", tone="skipped")
 SKIPPED = Status("skipped", "skipped", "skipped")
 PASSED = Status("passed", "passed", "passed")
 _VERDICTS = {word: Status(word.value, word.one, word.many, bad=True) for word in Word}
-STATUSES = (*_VERDICTS.values(), FAILED, UNFINISHED, XFAILED, SKIPPED, PASSED)
+STATUSES = (*_VERDICTS.values(), FAILED, UNFINISHED, UNDECIDED, XFAILED, SKIPPED, PASSED)
 """Worst first."""
 
 
@@ -60,7 +71,7 @@ def status_of(attempt: Attempt) -> Status:
         case Outcome.SKIPPED:
             return XFAILED if end.verdict or end.xfailed else SKIPPED
         case Outcome.PASSED:
-            return PASSED
+            return UNDECIDED if end.undecided else PASSED
         case Outcome.INTERRUPTED:
             return UNFINISHED
 
@@ -70,10 +81,17 @@ def page_data(runs: Sequence[RunRecord]) -> Json:
     tests = [(number, test) for number, run in enumerate(runs) for test in run.tests.values()]
     tests.sort(key=lambda pair: STATUSES.index(status_of(pair[1].last)))
     origins = list(dict.fromkeys((test.host, test.worker) for _, test in tests))
+    ambiguous = Counter(test.nodeid for _, test in tests)
     most_text = _text_per_test([test for _, test in tests])
     _thin([test for _, test in tests])
     shown = [
-        {**_test(test, runs[number], most_text), "run": number, "origin": origins.index((test.host, test.worker))}
+        {
+            **_test(test, runs[number], most_text),
+            "run": number,
+            "origin": origins.index((test.host, test.worker)),
+            # The address of the test in this page.
+            **({"at": f"run {number + 1} {test.worker}"} if ambiguous[test.nodeid] > 1 else {}),
+        }
         for number, test in tests
     ]
     courses = [test["course"] for test in shown if "course" in test]
@@ -93,10 +111,12 @@ def page_data(runs: Sequence[RunRecord]) -> Json:
 
 
 def _test(test: TestRecord, run: RunRecord, most_text: int) -> Json:
-    attempt, status = test.last, status_of(test.last)
+    attempt, status, root = test.last, status_of(test.last), run.session.root if run.session else ""
     optional = {
-        "headline": headline(attempt, run),
-        "detail": _detail(test, most_text),
+        "headline": without_root(headline(attempt, run), root),
+        "where": without_root(_where(attempt.end), root),
+        "detail": _detail(test, most_text, root),
+        "soak": _soak(attempt.end),
         "course": _course(attempt) if attempt.course.samples else None,
     }
     return {
@@ -118,39 +138,70 @@ def headline(attempt: Attempt, run: RunRecord) -> str:
         return f"did not finish: the log ends{after}{lap}"
     if attempt.finished.verdict or status_of(attempt).bad:
         return _failure_line(attempt.finished)
-    return readable(attempt.finished.reason, 1_000)
+    return readable(attempt.finished.undecided or attempt.finished.reason, 1_000)
 
 
 def _failure_line(end: Finished) -> str:
-    return readable(end.verdict.headline if end.verdict else error_line(end.report), 1_000)
+    return readable(end.verdict.headline if end.verdict else end.message or error_line(end.report), 1_000)
 
 
-def _detail(test: TestRecord, most_text: int) -> Json:
+def _where(end: Finished) -> str:
+    """The line to look at first."""
+    location = end.verdict.location if end.verdict else end.location
+    return readable(location, 500) if location else ""
+
+
+def _detail(test: TestRecord, most_text: int, root: str) -> Json:
     """What a test shows when it is opened, without what is empty."""
 
     def titled(texts: Iterable[tuple[str, str]]) -> list[list[str]]:
-        return [[readable(title, 500), readable(text, most_text)] for title, text in texts]
+        return [[readable(title, 500), without_root(readable(text, most_text), root)] for title, text in texts]
 
     end, started = test.last.end, test.last.started or Started()
     verdict = end.verdict
-    soak = [("Soak", "\n".join(end.soak.lines()))] if end.soak else []
+    causes, evidence = _sorted_sections(end)
+    output = {title: text for title, text in end.output.items() if title != "rl-stability"}  # what is on the page anyway
     detail: Json = {
-        "where": readable(verdict.location, 500) if verdict and verdict.location else "",
         "facts": {readable(k, 100): readable(v, 500) for k, v in verdict.facts.items()} if verdict else {},
-        "sections": titled([*(verdict.sections if verdict else ()), *soak]),
+        "causes": titled(causes),
+        "evidence": titled(evidence),
         "report": "" if verdict else readable(end.report, most_text),
-        "output": titled(end.output.items()),
+        "output": titled(output.items()),
         "stages": [readable(stage, 500) for stage in end.stages],
         "reproduce": readable(end.reproduce or "", 4_000),
         "leftovers": [readable(left, 500) for left in end.leftovers],
         "earlier": [_earlier(earlier) for earlier in test.attempts[:-1]],
     }
-    if detail["sections"] or detail["report"] or status_of(test.last).bad:
+    if causes or detail["report"] or status_of(test.last).bad:
         detail["backend"] = end.backend or started.backend
         detail["seed"] = started.seed if end.seed is None else end.seed
         detail["pid"] = started.pid
         detail["phases"] = {name: _short(seconds) for name, seconds in end.phases.items()}
     return {key: value for key, value in detail.items() if value}
+
+
+def _sorted_sections(end: Finished) -> tuple[list[Section], list[Section]]:
+    """The sections of the verdict: those that say why it failed, and those that support it."""
+    verdict = end.verdict
+    told = "" if verdict is None else verdict.headline
+    sections = [one for one in (verdict.sections if verdict else ()) if one[0] != "soak" and one[1] not in told]
+    causes = [section for section in sections if not section[0].startswith(_EVIDENCE)]
+    order = {title: rank for rank, title in enumerate(_CAUSES_FIRST)}
+    causes.sort(key=lambda section: order.get(section[0], len(order)))
+    return causes, [section for section in sections if section[0].startswith(_EVIDENCE)]
+
+
+def _soak(end: Finished) -> Json | None:
+    """A soak in rows of two cells, and how much of its time is done."""
+    state = end.soak
+    if state is None:
+        return None
+    whole, *rest = state.lines()
+    rows = [["time and laps", whole], *(["laps" if line.startswith("laps") else "memory", line] for line in rest)]
+    return {
+        "done": _short(min(1.0, state.seconds / state.duration)) if state.duration else 1,
+        "rows": [["verdict", state.so_far().removesuffix(" so far")], *rows],
+    }
 
 
 def _earlier(attempt: Attempt) -> Json:
@@ -163,7 +214,7 @@ def _run(run: RunRecord) -> Json:
         "source": readable(run.source, 500),
         "host": readable(run.host, 200),
         "platform": readable(session.platform, 500),
-        "versions": readable(session.versions, 1_000),
+        "versions": [readable(one, 200).rpartition(" ")[::2] for one in session.versions.split(", ") if one],
         "seed": session.seed,
         "arguments": [readable(argument, 500) for argument in session.arguments],
         "began": round(run.first_time, 3),
@@ -198,9 +249,31 @@ def _course(attempt: Attempt) -> Json:
         "seconds": [_short(second) for second in course.seconds],
         "columns": columns,
         "still": still,
+        "flat": _flat(attempt, columns),
         "warmup": _short(attempt.warmup),
         "judged": [_judged(entry, attempt) for entry in _judgements(attempt) if entry.signal in columns],
     }
+
+
+def _flat(attempt: Attempt, columns: Iterable[str]) -> list[str]:
+    """The signals that stayed on their level after the warm-up, and that no judgement or limit is about; none if there
+    would be nothing left to draw."""
+    wanted = {one.signal for one in attempt.judged if one.state in _SHOWN_STATES or one.most is not None}
+    wanted |= {one.signal for one in _judgements(attempt) if not attempt.judged}
+    clean = {one.signal for one in attempt.judged if one.state == LeakState.CLEAN}
+    flat = [name for name in columns if name not in wanted and (name in clean or _is_level(attempt, name))]
+    return flat if len(flat) < len(list(columns)) else [name for name in flat if name not in ("rss", LAP_TIME)]
+
+
+def _is_level(attempt: Attempt, name: str) -> bool:
+    laps, values = attempt.course.laps, attempt.course.column(name)
+    known = [value for lap, value in zip(laps, values, strict=True) if value == value and lap >= attempt.warmup]
+    if len(known) < 3:
+        return True
+    third = len(known) // 3
+    before, after = median(known[:third]), median(known[-third:])
+    share = _STEADY if name in (LAP_TIME, "run_seconds") else _FLAT
+    return abs(after - before) <= share * max(abs(before), abs(after))
 
 
 def _judgements(attempt: Attempt) -> Sequence[Judged]:

@@ -17,7 +17,7 @@ from pytest_rlstability.model.messages import Json
 from pytest_rlstability.model.units import counted
 from pytest_rlstability.reports.files import replacing
 from pytest_rlstability.reports.log_reader import RunRecord
-from pytest_rlstability.reports.page_data import STATUSES, page_data
+from pytest_rlstability.reports.page_data import STATUSES, UNDECIDED, page_data
 
 INSTALL_LINE = "pip install 'pytest-rlstability[report]'"
 _SLOT = re.compile(r"\{\{([\w.]+)\}\}")
@@ -56,7 +56,8 @@ def title(data: Json) -> str:
     found = [counted(counts[status.name], status.one, status.many) for status in bad]
     tests = counted(len(data["tests"]), "test")
     if not found:
-        return f"No trouble in {tests}"
+        undecided = f", {counts[UNDECIDED.name]:,} undecided" if counts[UNDECIDED.name] else ""
+        return f"No trouble in {tests}{undecided}"
     troubles = found[0] if len(found) == 1 else f"{', '.join(found[:-1])} and {found[-1]}"
     return f"{troubles} in {tests}"
 

@@ -113,6 +113,7 @@ class EventBus:
             self.emit(
                 Session(
                     pid=os.getpid(),
+                    root=str(self._config.rootpath),
                     platform=platform_line(),
                     versions=versions_line(),
                     seed=settings_of(self._config).seed,
@@ -123,7 +124,11 @@ class EventBus:
 
     @pytest.hookimpl(trylast=True)
     def pytest_collectreport(self, report: pytest.CollectReport) -> None:
-        if self._is_worker or not (known := getattr(report, "rl_stability", {})):
+        if self._is_worker:
+            return
+        if not (known := getattr(report, "rl_stability", {})):
+            if report.failed:
+                self.emit(_not_collected(report))
             return
         self._tally.count(report)
         self._handle_events(report)
@@ -219,3 +224,14 @@ class EventBus:
             terminalreporter.write_line(f"rl-stability: {platform_line()}; {versions_line()}")
         if tally := self._tally.line():
             terminalreporter.write_line(tally)
+
+
+def _not_collected(report: pytest.CollectReport) -> Finished:
+    """The event for a module that pytest could not collect: reports count it as a failure, as pytest does."""
+    lines = [line[1:].strip() for line in report.longreprtext.splitlines() if line.startswith("E ")]
+    return Finished(
+        test=report.nodeid,
+        outcome=Outcome.FAILED,
+        message=f"in collection: {lines[0]}" if lines else "in collection",
+        report=report.longreprtext,
+    )

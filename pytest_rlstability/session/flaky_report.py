@@ -100,8 +100,8 @@ def _show_kept(item: pytest.Item, trials: Trials, reports: list[pytest.TestRepor
     text = f"rl_flaky {trials.answer}: {counted}{f': {failures}' if failures else ''}"
     call.sections.append(("rl-stability", text))
     if trials.answer == "undecided":
-        mark_undecided(reports)
-        stability_of(reports[-1])["undecided"] = True
+        mark_undecided(reports, text)
+        stability_of(reports[-1])["undecided"] = text
         promise = trials.promise
         warn(
             item,

@@ -16,7 +16,7 @@ from pytest_rlstability.config.options import Settings
 from pytest_rlstability.config.reproduce import reproduce_command
 from pytest_rlstability.model.events import Finished, Outcome
 from pytest_rlstability.model.run import Run
-from pytest_rlstability.model.verdict import Verdict, VerdictFailure, Word
+from pytest_rlstability.model.verdict import Location, Verdict, VerdictFailure, Word
 from pytest_rlstability.session.restored_reports import restore_report, restore_warning
 from pytest_rlstability.verdicts.crash import shared_facts
 
@@ -32,8 +32,9 @@ def replay(
     JUnit properties are recorded here."""
     reports = [restore_report(item, data) for data in run.seen.reports]
     reports = _move_verdict_to_call(reports) if verdict is None else _with_verdict(item, run, verdict, reports, command)
-    if any(" undecided: " in one.message for one in run.seen.warnings if one.category[1] == "LeakWarning"):
-        mark_undecided(reports)
+    leak_warnings = (one.message for one in run.seen.warnings if one.category[1] == "LeakWarning")
+    if undecided := next((text for text in leak_warnings if " undecided: " in text), ""):
+        mark_undecided(reports, undecided)
     known = stability_of(reports[-1])
     for report in reports:
         known.update(getattr(report, "rl_stability", {}))
@@ -56,10 +57,10 @@ def replay(
     return reports
 
 
-def mark_undecided(reports: Iterable[pytest.TestReport]) -> None:
+def mark_undecided(reports: Iterable[pytest.TestReport], reason: str) -> None:
     """A check has not reached a verdict: the test has not failed, and is not shown as if it had kept its promise."""
     if (own := _own_call(reports)) is not None:
-        stability_of(own)["undecided"] = True
+        stability_of(own)["undecided"] = reason
 
 
 def _with_verdict(
@@ -199,6 +200,19 @@ def _reason(reports: list[pytest.TestReport]) -> str:
     return str(skipped.longrepr[2]) if isinstance(skipped.longrepr, tuple) else skipped.longreprtext
 
 
+def _message(reports: list[pytest.TestReport]) -> str:
+    """How a test without a verdict failed, in one line: the first line of each error, with the phase if it is not the
+    test's body."""
+    lines = []
+    for report in reports:
+        if report.failed:
+            crash = getattr(report.longrepr, "reprcrash", None)
+            text = crash.message if crash else report.longrepr if isinstance(report.longrepr, str) else ""
+            first = text.strip().partition("\n")[0]
+            lines.append(first if report.when == "call" or not first else f"in {report.when}: {first}")
+    return "; ".join(filter(None, dict.fromkeys(lines)))
+
+
 def finished(run: Run, reports: list[pytest.TestReport]) -> Finished:
     """The event for a test that is over."""
     known = stability_of(reports[-1])
@@ -217,6 +231,9 @@ def finished(run: Run, reports: list[pytest.TestReport]) -> Finished:
         leftovers=run.ending.exit.strays if run.ending.exit else (),
         stages=(*run.seen.stages_done, *run.seen.stages_open),
         reason=_reason(reports),
+        undecided="" if failed else known.get("undecided", ""),
+        message="" if "verdict" in known else _message(reports),
+        location=Location(*known["line"]) if failed and "line" in known else None,
         xfailed=any(report.skipped and hasattr(report, "wasxfail") for report in reports),
         verdict=Verdict.from_dict(known["verdict"]) if "verdict" in known else None,
         reproduce=known.get("reproduce"),

@@ -67,6 +67,7 @@ def test_everything_opens_without_a_complaint_and_without_a_network(browser, pag
     browser.open(page)
     browser.evaluate("document.querySelectorAll('.test > summary').forEach((summary) => summary.click())")
     browser.wait_for("document.querySelectorAll('.test .body').length === 5")
+    browser.evaluate("document.querySelectorAll('.body details').forEach((details) => { details.open = true; })")
     for number in range(browser.evaluate("document.querySelectorAll('.chart').length")):
         browser.evaluate(f"document.querySelectorAll('.chart')[{number}].scrollIntoView()")
         browser.wait_for(f"document.querySelectorAll('.chart')[{number}].querySelector('.main-svg') !== null")
@@ -85,7 +86,7 @@ def test_the_chart_shows_warm_up_slope_and_limits(browser, page):
     browser.wait_for(DRAWN)
     chart = "document.querySelector('.test.LEAK .chart')"
     names = browser.evaluate(f"{chart}.data.map((trace) => trace.name)")
-    assert {"resident memory", "malloc bytes in use: 1.0 KiB per lap"} <= set(names)
+    assert {"malloc bytes in use", "malloc bytes in use: 1.0 KiB per lap"} <= set(names)
     slope = browser.evaluate(f"{chart}.data.find((trace) => trace.name === 'file descriptors: 1 per lap').y")
     assert (slope[0], slope[-1]) == (20, 59)
     limit = browser.evaluate(f"{chart}.data.find((trace) => trace.name.includes('limit 0.5 per lap')).y")
@@ -95,9 +96,25 @@ def test_the_chart_shows_warm_up_slope_and_limits(browser, page):
     assert shade == ["warm-up", 0, 20]
     browser.evaluate(f"Plotly.relayout({chart}, {{'xaxis.range': [30, 40]}}).then(() => true)")
     assert browser.evaluate(f"{chart}.layout.xaxis.range") == [30, 40]
+    axes = browser.evaluate(f"Object.keys({chart}.layout).filter((name) => name.startsWith('yaxis')).length")
+    assert axes == 2, "a signal has an axis of its own"
+    assert browser.evaluate(f"{chart}.layout.yaxis2.range ?? {chart}.layout.yaxis.range")[1] < 100, "not up to 500"
     browser.evaluate("[...document.querySelectorAll('.axis button')].find((b) => b.textContent === 'by time').click()")
     browser.wait_for(f"{chart}.layout.xaxis.title.text === 'elapsed (s)'")
     assert browser.complaints == []
+
+
+def test_what_stayed_flat_is_folded(browser, page):
+    browser.open(page)
+    browser.evaluate(OPEN_LEAK)
+    browser.wait_for(DRAWN)
+    assert not browser.evaluate("document.querySelector('.test.LEAK').textContent.includes('resident memory 4')")
+    fold = "[...document.querySelectorAll('.test.LEAK .body > details')].find((one) => one.querySelector('.chart'))"
+    assert browser.evaluate(f"{fold}.firstChild.textContent") == "1 signal that stayed flat"
+    assert browser.evaluate(f"{fold}.querySelector('.main-svg')") is None
+    browser.evaluate(f"{fold}.open = true")
+    browser.evaluate(f"{fold}.scrollIntoView()")
+    browser.wait_for(f"{fold}.querySelector('.chart')?.data?.[0].name === 'resident memory'")
 
 
 def test_a_long_course_is_a_band_that_reaches_its_peak(browser, tmp_path):
@@ -209,3 +226,94 @@ def test_print_opens_what_failed_with_its_charts(browser, page, tmp_path):
     assert browser.evaluate("document.querySelectorAll('.test[open]').length") == 4
     assert browser.evaluate("window.charted") > 0
     assert browser.complaints == []
+
+
+@pytest.fixture(scope="module")
+def two_machines(tmp_path_factory):
+    """The logs of two machines: a crash on one of them, a soak, a diagnosis, an undecided check, a plain failure."""
+    directory = tmp_path_factory.mktemp("machines")
+    ours, theirs = Log(host="here"), Log(host="there")
+    sections = [
+        ["", "at /game/env.py:4 in step"],
+        ["Python stacks", 'File "/game/env.py", line 4, in step'],
+        ["Diagnosis", "It dies every time.\n\nTry next:\n  - look at fill_row\n\ncondition  died  p\none CPU    0 of 8"],
+        ["Process", "pid 7"],
+    ]
+    verdict = {
+        "word": "CRASH", "headline": "SIGSEGV in call", "sections": sections, "facts": {"signal": "SIGSEGV"},
+        "location": {"file": "/game/env.py", "line": 4, "function": "step"},
+    }  # fmt: skip
+    for log in (ours, theirs):
+        log.lines[0] = log.lines[0].replace('"seed"', '"root": "/game", "seed"')
+    theirs.lines[0] = theirs.lines[0].replace("pytest 9.2.0", "pytest 8.4.2")
+    ours.started("t.py::test_dies")
+    for lap in range(30):
+        ours.add("sample", "t.py::test_dies", lap=lap, seconds=lap, values={"rss": 1e6 * (lap + 1)})
+    ours.add("finished", "t.py::test_dies", outcome="failed", duration=1.0, verdict=verdict, reproduce="pytest t.py")
+    theirs.test("t.py::test_dies")
+    for log in (ours, theirs):
+        log.test("t.py::test_unclear", undecided="rl_no_leak undecided: too few laps")
+        log.test("t.py::test_wrong", "failed", message="KeyError: 'obs'", report="...",
+                 location={"file": "/game/model.py", "line": 9, "function": "act"})  # fmt: skip
+    soak = {"duration": 60.0, "seconds": 30.0, "laps": 300, "verdict": "clean", "memory": 5e7, "lap_seconds_last": 0.1}
+    ours.test("t.py::test_soaks", "interrupted", soak=soak)
+    path = directory / "both.html"
+    write_page(path, read_runs([ours.write(directory / "1.jsonl"), theirs.write(directory / "2.jsonl")]))
+    return path
+
+
+def test_the_cause_comes_before_the_charts(browser, two_machines):
+    browser.open(two_machines)
+    browser.evaluate("document.querySelector('.test.CRASH > summary').click()")
+    browser.wait_for("document.querySelector('.test.CRASH .body') !== null")
+    titles = browser.evaluate("[...document.querySelectorAll('.test.CRASH h3')].map((title) => title.textContent)")
+    assert titles == ["Diagnosis", "Python stacks", "Reproduce", "Charts", "Facts"]
+    assert browser.evaluate("document.querySelector('.test.CRASH .what').textContent") == "at env.py:4 in step"
+    assert browser.evaluate("document.querySelector('.test.CRASH .body li').textContent") == "look at fill_row"
+    assert browser.evaluate("document.querySelector('.test.CRASH .where').textContent") == "env.py:4 in step"
+    assert browser.complaints == []
+
+
+def test_undecided_and_ordinary_failures_say_what_they_are(browser, two_machines):
+    browser.open(two_machines)
+    shown = browser.evaluate("document.querySelector('.test.undecided').textContent")
+    assert "UNDECIDED" in shown
+    assert "too few laps" in shown
+    tones = browser.evaluate(
+        "['.undecided', '.passed', '.FAILED'].map((name) => getComputedStyle("
+        "document.querySelector(`.test${name} .word`)).color)"
+    )
+    assert len(set(tones)) == 3
+    failed = browser.evaluate("document.querySelector('.test.FAILED').textContent")
+    assert "KeyError: 'obs'" in failed
+    assert "model.py:9 in act" in failed
+    browser.evaluate("document.querySelector('#tally .undecided').click()")
+    assert browser.evaluate("document.getElementById('count').textContent") == "2 of 7 tests"
+
+
+def test_machines_are_compared(browser, two_machines):
+    browser.open(two_machines)
+    text = browser.evaluate("document.getElementById('runs').textContent")
+    assert "Not the same everywhere" in text
+    links = browser.evaluate("[...document.querySelectorAll('#runs a')].map((link) => link.textContent)")
+    assert links == ["CRASH", "passed"]
+    assert browser.evaluate("document.querySelector('tr.differs').textContent") == "pytest9.2.08.4.2"
+    browser.evaluate("document.querySelectorAll('#runs a')[1].click()")
+    browser.wait_for("document.querySelector('.test.passed[open] .body') !== null")
+
+
+def test_each_test_has_an_address(browser, two_machines):
+    browser.open(two_machines)
+    browser.evaluate("document.querySelector('.test.CRASH > summary').click()")
+    browser.wait_for("decodeURIComponent(location.hash) === '#t.py::test_dies @ run 1 main'")
+    browser.evaluate("location.hash = '#' + encodeURIComponent('t.py::test_dies @ run 2 main')")
+    browser.wait_for("document.querySelector('.test.passed[open]') !== null")
+    assert browser.evaluate("document.querySelector('.test.passed .link').getAttribute('href')").endswith("main")
+
+
+def test_a_soak_shows_how_far_it_came(browser, two_machines):
+    browser.open(two_machines)
+    browser.evaluate("document.querySelector('.test.UNFINISHED > summary').click()")
+    browser.wait_for("document.querySelector('progress') !== null")
+    assert browser.evaluate("document.querySelector('progress').value") == 0.5
+    assert "laps steady at 100 ms" in browser.evaluate("document.querySelector('.test.UNFINISHED').textContent")

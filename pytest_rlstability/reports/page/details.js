@@ -45,6 +45,8 @@ function amountText(value, unit) {
 
 const unitOf = (name) => data.signals[name]?.unit ?? "count";
 const slopeText = (entry, slope) => `${amountText(slope, unitOf(entry.signal))} per ${entry.per}`;
+const capital = (text) => text.charAt(0).toUpperCase() + text.slice(1);
+const addressOf = (test) => (test.at ? `${test.id} @ ${test.at}` : test.id);
 const momentText = (seconds) => new Date(seconds * 1000).toLocaleString();
 
 // one opened test
@@ -62,14 +64,16 @@ function factChips(test) {
   const detail = test.detail ?? {};
   const origin = data.origins[test.origin];
   const facts = {
-    where: detail.where, ...detail.facts, duration: timeText(test.duration), "peak memory": sizeText(test.peak),
+    ...detail.facts, duration: timeText(test.duration), "peak memory": sizeText(test.peak),
     laps: test.laps ? numberText(test.laps) : "", backend: detail.backend, seed: detail.seed, pid: detail.pid,
     host: origin.host, worker: origin.worker === "main" ? "" : origin.worker,
     run: data.runs.length > 1 ? data.runs[test.run].source : "",
     ...Object.fromEntries(Object.entries(detail.phases ?? {}).map(([phase, seconds]) => [phase, timeText(seconds)])),
   };
-  if (facts.class === facts.signal) delete facts.class;
+  if (facts.class === facts.signal || facts.class === "signal") delete facts.class;
   if (facts.limit === "0") delete facts.limit;
+  delete facts.stage;  // both are shown in full below
+  delete facts.signature;
   const shown = Object.entries(facts).filter(([, value]) => value !== "" && value !== null && value !== undefined);
   return make("ul", { class: "chips", "aria-label": "Facts" },
     ...shown.map(([name, value]) => make("li", {}, make("b", {}, name.replaceAll("_", " ")), String(value))));
@@ -93,6 +97,13 @@ async function copy(text, shown) {
     getSelection().selectAllChildren(shown);
     return document.execCommand("copy");
   }
+}
+
+// The address of a test on this page, to be sent to somebody.
+function linkTo(test) {
+  const link = make("a", { class: "link", href: `#${encodeURIComponent(addressOf(test))}` }, "Link to this test");
+  link.addEventListener("click", () => copy(link.href, link));
+  return link;
 }
 
 function stages(names, died) {
@@ -130,49 +141,89 @@ const nearby = new IntersectionObserver((entries) => {
   for (const entry of entries) if (entry.isIntersecting) drawn.get(entry.target)?.();
 }, { rootMargin: "300px" });
 
-function chart(test) {
-  const { course } = test;
+function figure(course, names, axis) {
+  const titles = names.map((name) => data.signals[name].title).join(", ");
   const place = make("div", {
-    class: "chart", role: "img",
-    "aria-label": `Charts of ${Object.keys(course.columns).map((name) => data.signals[name].title).join(", ")} by lap`,
-    style: "min-height: 20rem",
+    class: "chart", role: "img", "aria-label": `Charts of ${titles} by lap`, style: "min-height: 14rem",
   });
-  let axis = course.lap.at(-1) > course.lap[0] ? "lap" : "seconds";
   const draw = (more = {}) => {
     place.style.minHeight = "";
-    charts.draw(place, { course, signals: data.signals, axis, slopeText, ...more });
+    charts.draw(place, { course, names, signals: data.signals, axis: axis.name, slopeText, ...more });
   };
   drawn.set(place, draw);
   nearby.observe(place);
+  return place;
+}
+
+function chart(test) {
+  const { course } = test;
+  const axis = { name: course.lap.at(-1) > course.lap[0] ? "lap" : "seconds" };
+  const moved = Object.keys(course.columns).filter((name) => !course.flat.includes(name));
+  const figures = [moved, course.flat].filter((names) => names.length).map((names) => figure(course, names, axis));
   const buttons = [["lap", "by lap"], ["seconds", "by time"]].map(([name, text]) => {
-    const button = make("button", { type: "button", "aria-pressed": String(axis === name) }, text);
+    const button = make("button", { type: "button", "aria-pressed": String(axis.name === name) }, text);
     button.addEventListener("click", () => {
-      axis = name;
+      axis.name = name;
       for (const other of buttons) other.setAttribute("aria-pressed", String(other === button));
-      draw();
+      for (const place of figures) if (place.childElementCount) drawn.get(place)();
     });
     return button;
   });
   const counted = `${numberText(course.samples)} samples`;
+  const flat = course.flat.length === 1 ? "1 signal" : `${course.flat.length} signals`;
   return [make("div", { class: "axis", role: "group", "aria-label": "Chart axis" }, ...buttons,
-    make("span", { class: "quiet" }, `${counted}. Drag to zoom, double-click to zoom out.`)), place, signalTable(test)];
+    make("span", { class: "quiet" }, `${counted}. Drag to zoom, double-click to zoom out.`)),
+  moved.length ? figures[0] : null,
+  course.flat.length ? make("details", {}, make("summary", {}, `${flat} that stayed flat`), figures.at(-1)) : null, signalTable(test)];
 }
 
 const titled = (title, ...content) => [make("h3", {}, title), ...content];
+const folded = (title, ...content) => make("details", {}, make("summary", {}, title), ...content);
+const block = (text) => make("pre", { tabindex: "0" }, text);
 
+// Prose is shown as prose; what is set in columns or indented stays as it is.
+function paragraphs(text) {
+  return text.split(/\n{2,}/).flatMap((part) => {
+    const lines = part.split("\n");
+    const items = lines.slice(1).filter((line) => line.startsWith("  - "));
+    if (items.length && items.length === lines.length - 1) {
+      return [make("p", {}, lines[0]), make("ul", {}, ...items.map((item) => make("li", {}, item.slice(4))))];
+    }
+    return / {2}/.test(part) ? [block(part)] : lines.map((line) => make("p", {}, line));
+  });
+}
+
+function soakTable({ done, rows }) {
+  const shown = rows.map(([name, value]) =>
+    make("tr", {}, make("th", { scope: "row" }, name), make("td", {}, value)));
+  return [make("progress", { max: "1", value: done, "aria-label": "How much of the soak was done" }),
+    make("div", { class: "scroll" }, make("table", {}, make("tbody", {}, ...shown)))];
+}
+
+const PROSE = ["", "Diagnosis", "who holds it"];
+
+// Why it failed comes first, then what shows it, then the rest, folded.
 function body(test) {
   const detail = test.detail ?? {};
-  const sections = (detail.sections ?? []).filter(([title]) => !(title === "Stages" && detail.stages));
+  const causes = (detail.causes ?? []).filter(([title]) => !(title === "Stages" && detail.stages));
+  const shown = ([title, text]) => (PROSE.includes(title) ? paragraphs(text) : [block(text)]);
+  const spoken = causes.filter(([title]) => !title).flatMap(shown);
+  const ordinary = test.headline && !isBad(test) ? [make("p", { class: "what" }, test.headline)] : [];
   return make("div", { class: "body" },
-    factChips(test),
-    ...(detail.reproduce ? titled("Reproduce", command(detail.reproduce)) : []),
+    ...ordinary, ...(spoken.length ? [make("div", { class: "what" }, ...spoken)] : []),
     ...(detail.stages ? titled("Stages", stages(detail.stages, isBad(test))) : []),
+    ...causes.filter(([title]) => title).flatMap(([title, text]) => titled(capital(title), ...shown([title, text]))),
+    ...(detail.report ? titled("Failure", block(detail.report)) : []),
+    ...(detail.reproduce ? titled("Reproduce", command(detail.reproduce)) : []),
+    ...(test.soak ? titled("Soak", ...soakTable(test.soak)) : []),
     ...(test.course ? titled("Charts", ...chart(test)) : []),
-    ...sections.flatMap(([title, text]) => titled(title || "What happened", make("pre", { tabindex: "0" }, text))),
-    ...(detail.report ? titled("Failure", make("pre", { tabindex: "0" }, detail.report)) : []),
-    ...(detail.leftovers ? titled("Processes left running", make("pre", {}, detail.leftovers.join("\n"))) : []),
+    ...(detail.leftovers ? titled("Processes left running", block(detail.leftovers.join("\n"))) : []),
     ...(detail.earlier ? titled("Earlier attempts", make("ol", {}, ...detail.earlier.map((attempt) =>
       make("li", {}, `${attempt.status}: ${attempt.headline} (${timeText(attempt.duration)})`)))) : []),
-    ...(detail.output ?? []).map(([title, text]) =>
-      make("details", {}, make("summary", {}, title), make("pre", { tabindex: "0" }, text))));
+    ...(detail.output ?? []).map(([title, text]) => folded(title, block(text))),
+    ...(detail.evidence ?? []).map(([title, text]) => folded(capital(title), block(text))),
+    ...titled("Facts", factChips(test)),
+    ...(detail.facts?.signature ? [make("p", { class: "quiet" }, "Signature ",
+      make("code", {}, detail.facts.signature))] : []),
+    make("p", {}, linkTo(test)));
 }

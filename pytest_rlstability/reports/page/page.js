@@ -3,6 +3,7 @@
 
 const CHUNK = 100;
 const PRINTED = 60;
+const MOST_DIFFERING = 200;
 
 // the list: rows exist only near the visible part
 
@@ -15,13 +16,18 @@ function originText(test) {
   return [run, host, worker === "main" ? "" : worker].filter(Boolean).join(" · ");
 }
 
+function showAddress(test) {
+  history.replaceState(null, "", `#${encodeURIComponent(addressOf(test))}`);
+}
+
 function row(test, position, total) {
   const [path, ...rest] = test.id.split("::");
   const status = statuses[test.status];
   const name = make("span", { class: "name mono" },
     rest.length ? make("span", { class: "path" }, `${path}::`) : null, rest.length ? rest.join("::") : path,
     scattered ? make("span", { class: "origin" }, originText(test)) : null,
-    test.headline ? make("span", { class: "headline" }, test.headline) : null);
+    test.headline ? make("span", { class: "headline" }, test.headline) : null,
+    test.where ? make("span", { class: "where" }, test.where) : null);
   const details = make("details", { class: `test ${status.name}`, style: toneOf(status) },
     make("summary", {}, make("span", { class: "word" }, status.label), name,
       make("span", { class: "figure laps" }, test.laps ? numberText(test.laps) : ""),
@@ -29,7 +35,7 @@ function row(test, position, total) {
       make("span", { class: "figure" }, timeText(test.duration))));
   const fill = () => { if (details.children.length === 1) details.append(body(test)); };
   details.addEventListener("toggle", () => {
-    if (details.open) { fill(); opened.add(test); } else opened.delete(test);
+    if (details.open) { fill(); opened.add(test); showAddress(test); } else opened.delete(test);
   });
   if (opened.has(test)) { details.open = true; fill(); }
   return make("div", { role: "listitem", "aria-setsize": total, "aria-posinset": position }, details);
@@ -101,7 +107,7 @@ const ORDERS = {
 };
 const state = { order: "Worst first", reversed: false, statuses: new Set(), words: [] };
 const haystacks = data.tests.map((test) =>
-  `${test.id} ${test.status} ${test.headline ?? ""} ${originText(test)}`.toLowerCase());
+  `${test.id} ${test.status} ${test.headline ?? ""} ${test.where ?? ""} ${originText(test)}`.toLowerCase());
 
 function wanted() {
   const kept = data.tests.filter((test, number) =>
@@ -159,23 +165,50 @@ function buildSorting() {
 
 // runs
 
-function runCard(run, number, heading) {
-  const facts = {
-    host: run.host, platform: run.platform, versions: run.versions, seed: run.seed,
+// One column a run: what differs between machines stands side by side.
+function runTable() {
+  const facts = data.runs.map((run) => ({
+    host: run.host, platform: run.platform, ...Object.fromEntries(run.versions), seed: run.seed,
     began: run.began ? momentText(run.began) : "", duration: timeText(run.ended - run.began),
     tests: run.tests.toLocaleString("en"), workers: run.places.length > 1 ? run.places.join(", ") : "",
     command: run.arguments.length ? `pytest ${run.arguments.join(" ")}` : "", log: run.source,
-  };
-  const rows = Object.entries(facts).filter(([, value]) => value !== "" && value !== null);
-  return make("div", { class: "card" }, make("h3", {}, heading ?? `Run ${number + 1}`), make("div", { class: "scroll" },
-    make("table", {}, make("tbody", {}, ...rows.map(([name, value]) =>
-      make("tr", {}, make("th", { scope: "row" }, name), make("td", {}, String(value))))))));
+  }));
+  const own = ["seed", "began", "duration", "command", "log", "host"];  // of every run
+  const names = [...new Set(facts.flatMap((one) => Object.keys(one)))];
+  const last = ["seed", "began", "duration", "tests", "workers", "command", "log"];
+  names.sort((one, other) => last.indexOf(one) - last.indexOf(other));
+  const rows = names.map((name) => [name, facts.map((one) => String(one[name] ?? ""))]);
+  const differs = (name, values) => new Set(values).size > 1 && !own.includes(name);
+  return tableOf(["", ...(data.runs.length > 1 ? data.runs.map((_, number) => `run ${number + 1}`) : [""])],
+    () => false, rows.filter(([, values]) => values.some(Boolean)).map(([name, values]) =>
+      make("tr", differs(name, values) ? { class: "differs" } : {}, make("th", { scope: "row" }, name),
+        ...values.map((value) => make("td", {}, value || "\u2013")))));
+}
+
+// The tests that did not end in the same way everywhere.
+function differences() {
+  const ends = new Map();
+  for (const test of data.tests) {
+    if (!ends.has(test.id)) ends.set(test.id, data.runs.map(() => []));
+    ends.get(test.id)[test.run].push(test);
+  }
+  const differing = [...ends].filter(([, perRun]) => new Set(perRun.flat().map((test) => test.status)).size > 1);
+  if (!differing.length) return [];
+  const cell = (tests) => make("td", {}, ...tests.flatMap((test, number) => [number ? ", " : "", make("a", {
+    href: `#${encodeURIComponent(addressOf(test))}`, class: "word", style: toneOf(statuses[test.status]),
+  }, statuses[test.status].label)]));
+  return [make("h2", {}, "Not the same everywhere"), make("div", { class: "card" },
+    tableOf(["test", ...data.runs.map((run, number) => `run ${number + 1}: ${run.host}`)], () => false,
+      differing.slice(0, MOST_DIFFERING).map(([id, perRun]) =>
+        make("tr", {}, make("td", { class: "mono" }, id), ...perRun.map(cell)))),
+    differing.length > MOST_DIFFERING
+      ? make("p", { class: "quiet" }, `... and ${differing.length - MOST_DIFFERING} more`) : null)];
 }
 
 function buildRuns() {
   const several = data.runs.length > 1;
-  find("runs").append(make("h2", {}, several ? "Runs" : "Run"),
-    ...data.runs.map((run, number) => runCard(run, number, several ? null : run.host || "This run")));
+  find("runs").append(...(several ? differences() : []), make("h2", {}, several ? "Runs" : "Run"),
+    make("div", { class: "card" }, runTable()));
   const [first] = data.runs;
   const hosts = new Set(data.origins.map(({ host }) => host));
   find("subtitle").textContent = several
@@ -196,7 +229,7 @@ function buildRuns() {
 
 function followLink() {
   const id = decodeURIComponent(location.hash.slice(1));
-  const test = data.tests.find((candidate) => candidate.id === id);
+  const test = data.tests.find((candidate) => addressOf(candidate) === id || candidate.id === id);
   if (test) {
     if (!list.chunkOf(test)) { state.words = []; state.statuses.clear(); find("search").value = ""; refresh(); }
     list.reveal(test);

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 import pytest
 
 from pytest_rlstability.compat.pytest import show_otherwise
+from pytest_rlstability.model.paths import without_root
 from pytest_rlstability.model.verdict import Verdict
 
 _SHORT = ("", "Stages", "Wait-for cycle", "Python stacks", "who holds it", "Process")
@@ -22,21 +23,20 @@ def shorten(report: pytest.TestReport | pytest.CollectReport, config: pytest.Con
     if "verdict" in known and report.longrepr is not None:
         verdict = Verdict.from_dict(known["verdict"])
         style = config.getoption("tbstyle")
-        lines = _lines(verdict, known["reproduce"], f"{config.rootpath}{os.sep}", short=style == "short")
+        lines = _lines(verdict, known["reproduce"], str(config.rootpath), short=style == "short")
         report.longrepr = show_otherwise(report.longrepr, [] if style == "line" else [*lines])
 
 
 def _lines(verdict: Verdict, command: str, root: str, *, short: bool) -> Iterator[tuple[str, dict[str, bool]]]:
     """Lines with their markup. Paths below *root* are shown without it."""
-    below_root = re.compile(rf"(?<![\w./-]){re.escape(root)}")
-    yield verdict.title, {"red": True, "bold": True}
+    yield without_root(verdict.title, root), {"red": True, "bold": True}
     for title, text in verdict.sections:
         if short and title not in _SHORT:
             continue
         if title:
             yield "", {}
             yield f"{title}:", {"bold": True}
-        for number, line in enumerate(below_root.sub("", text).rstrip("\n").split("\n")):
+        for number, line in enumerate(without_root(text, root).rstrip("\n").split("\n")):
             if short and number and line.startswith("thread "):
                 break
             yield f"  {line}".rstrip(), {"red": True} if _ALARMING.search(line) else {}
