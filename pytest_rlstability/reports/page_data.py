@@ -160,13 +160,13 @@ def _detail(test: TestRecord, most_text: int, root: str) -> Json:
     end, started = test.last.end, test.last.started or Started()
     verdict = end.verdict
     causes, evidence = _sorted_sections(end)
-    output = {title: text for title, text in end.output.items() if title != "rl-stability"}  # what is on the page anyway
+    output = [one for one in end.output.items() if one[0] != "rl-stability"]  # that is on the page anyway
     detail: Json = {
         "facts": {readable(k, 100): readable(v, 500) for k, v in verdict.facts.items()} if verdict else {},
         "causes": titled(causes),
         "evidence": titled(evidence),
         "report": "" if verdict else readable(end.report, most_text),
-        "output": titled(output.items()),
+        "output": titled(output),
         "stages": [readable(stage, 500) for stage in end.stages],
         "reproduce": readable(end.reproduce or "", 4_000),
         "leftovers": [readable(left, 500) for left in end.leftovers],
