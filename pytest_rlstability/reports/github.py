@@ -10,10 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from pytest_rlstability.model.events import Event, Finished
+from pytest_rlstability.model.events import Event, Finished, Session
+from pytest_rlstability.model.paths import without_root
 from pytest_rlstability.model.verdict import PLAIN_FAILURE, Word
 from pytest_rlstability.reports.files import FileReport
-from pytest_rlstability.reports.page_text import error_line
+from pytest_rlstability.reports.page_text import cause_lines
 
 VARIABLE = "GITHUB_STEP_SUMMARY"
 MOST_BYTES = 1024 * 1024 - 4096
@@ -22,7 +23,7 @@ MOST_ROWS = 1000
 _ROOM_BELOW = 100
 _ORDER = (*Word, PLAIN_FAILURE)
 _LONGEST_CELL = 400
-_HEADER = "| | test | what | signature | reproduce |\n| --- | --- | --- | --- | --- |\n"
+_HEADER = "| | test | why and where | signature | reproduce |\n| --- | --- | --- | --- | --- |\n"
 _MARKED_UP = re.compile(r"[^A-Za-z0-9 .,:/()-]", re.ASCII)
 
 
@@ -32,19 +33,22 @@ class StepSummary(FileReport):
     def __init__(self, path: Path) -> None:
         super().__init__(f"{VARIABLE}={path}", "the step's summary is not written")
         self._path = path
+        self._root = ""
         self._outcomes: Counter[str] = Counter()
         self._words: Counter[str] = Counter()
         self._rows: list[tuple[int, str, str]] = []
         """Rank, test and row of each failure."""
 
     def handle(self, event: Event) -> None:
+        if isinstance(event, Session):
+            self._root = event.root
         if not isinstance(event, Finished):
             return
         self._outcomes[event.outcome] += 1
         if event.failed:
             word = event.verdict.word if event.verdict else PLAIN_FAILURE
             self._words[word] += 1
-            self._rows.append((_ORDER.index(word), event.test, _row(word, event)))
+            self._rows.append((_ORDER.index(word), event.test, _row(word, event, self._root)))
 
     def close(self) -> None:
         with self._writing(), open(self._path, "a", encoding="utf-8", errors="backslashreplace") as file:
@@ -70,10 +74,11 @@ def _size(text: str) -> int:
     return len(text.encode("utf-8", "backslashreplace"))
 
 
-def _row(word: str, event: Finished) -> str:
-    what, signature = [error_line(event.report)], ""
-    if verdict := event.verdict:
-        what, signature = [verdict.headline, str(verdict.location or "")], str(verdict.facts.get("signature", ""))
+def _row(word: str, event: Finished, root: str) -> str:
+    verdict = event.verdict
+    location = verdict.location if verdict else event.location
+    signature = str(verdict.facts.get("signature", "")) if verdict else ""
+    what = [without_root(text, root) for text in (*cause_lines(event), str(location or ""))]
     cells = (code(event.test), "<br>".join(map(code, filter(None, what))), code(signature), code(event.reproduce or ""))
     return f"| **{word}** | {' | '.join(cells)} |\n"
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import re
 
+from pytest_rlstability.model.events import Finished
+
 _TERMINAL_CODES = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)?|[ -/]*[0-~])")
 _UNPRINTABLE = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 
@@ -29,6 +31,16 @@ def error_line(report: str) -> str:
     lines = [line for line in report.splitlines() if line.strip()]
     marked = next((line[1:].strip() for line in lines if line.startswith("E ")), "")
     return marked or (lines[-1].strip() if lines else "")
+
+
+def cause_lines(end: Finished) -> list[str]:
+    """Why a test failed, in a few lines: the headline, and what a diagnosis has found."""
+    verdict = end.verdict
+    if verdict is None:
+        return [end.message or error_line(end.report)]
+    diagnosis = next((text for title, text in verdict.sections if title == "Diagnosis"), "")
+    # The first paragraph is the title of the diagnosis.
+    return [verdict.headline, *diagnosis.partition("\n\n")[2].partition("\n\n")[0].splitlines()]
 
 
 def _shortened(text: str, most: int) -> str:

@@ -31,6 +31,7 @@ REPORTS: dict[str, dict[str, tuple[str, str]]] = {
         "--rl-save-baseline": ("PATH", "save growth, peak memory, lap time and pass rate of this run"),
     },
     "github": {},
+    "annotations": {},
 }  # fmt: skip
 """The modules of the reports, each with its options. A module has ``open_report(config)``."""
 
