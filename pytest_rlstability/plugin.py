@@ -160,8 +160,12 @@ def pytest_timeout_set_timer(item: pytest.Item, settings: Any) -> bool | None:
 def pytest_runtest_makereport(
     item: pytest.Item, call: pytest.CallInfo[None]
 ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
-    report = yield
     raised = None if call.excinfo is None else call.excinfo.value
+    if raised is not None and is_test_process(item.config):
+        from pytest_rlstability.child.verdict_report import hide_own_frames
+
+        hide_own_frames()
+    report = yield
     if raised is not None and (is_test_process(item.config) or type(raised).__name__ == "VerdictFailure"):
         from pytest_rlstability.child.verdict_report import show_raised
 

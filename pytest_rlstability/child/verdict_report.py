@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from sys import intern
+from sys import intern, modules
 from traceback import walk_tb  # bound here: a test may replace it
 from typing import Any
 
@@ -20,7 +20,15 @@ from pytest_rlstability.model.verdict import Location, Verdict, VerdictFailure
 from pytest_rlstability.osinfo.machine import platform_line, versions_line
 
 PREFIX = "rl_stability."
+_PACKAGE = __name__.partition(".")[0]
 _SOAK_FACTS = ("seconds", "memory", "memory_per_hour", "hours_to_limit", "lap_seconds_first", "lap_seconds_last")
+
+
+def hide_own_frames() -> None:
+    """Have pytest leave the frames of this package out of tracebacks, unless ``--full-trace`` asks for them."""
+    for name, module in [*modules.items()]:
+        if name.partition(".")[0] == _PACKAGE and module is not None:
+            module.__dict__["__tracebackhide__"] = True
 
 
 def show_raised(report: pytest.TestReport, item: pytest.Item, raised: BaseException) -> None:

@@ -174,8 +174,15 @@ class Slow(Note):
     text: str
 
 
+@dataclass(frozen=True, kw_only=True)
+class Busy(Note):
+    """Something that takes a while, between tests or for a test that has ended."""
+
+    text: str
+
+
 _KINDS: dict[str, type[Event]] = {
-    kind.__name__.lower(): kind for kind in (Session, Started, Sample, Finished, Progress, Slow)
+    kind.__name__.lower(): kind for kind in (Session, Started, Sample, Finished, Progress, Slow, Busy)
 }
 
 

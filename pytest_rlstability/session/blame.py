@@ -41,12 +41,20 @@ class Blame:
 
 
 class BlameSearch:
-    """``find`` the culprit of one death within *budget* seconds, by running the suspects again."""
+    """``find`` the culprit of one death within *budget* seconds, by running the suspects again. Before each run, *say*
+    is given its number and the seconds that the search has taken."""
 
-    def __init__(self, run: RunInOrder, budget: float, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self,
+        run: RunInOrder,
+        budget: float,
+        clock: Callable[[], float] = time.monotonic,
+        say: Callable[[int, float], None] = lambda tried, seconds: None,
+    ) -> None:
         self._run = run
         self._budget = budget
         self._clock = clock
+        self._say = say
         self._tried = 0
 
     def find(self, earlier: Mapping[pytest.Item, Sequence[str]], victim: pytest.Item | None, verdict: Verdict) -> Blame:
@@ -142,6 +150,7 @@ class BlameSearch:
         if left <= 0:
             raise OutOfTimeError
         self._tried += 1
+        self._say(self._tried, self._budget - left)
         return self._run(items, left)
 
     def _how(self, found: list[pytest.Item]) -> str:

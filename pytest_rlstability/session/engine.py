@@ -58,7 +58,7 @@ class Engine:
         self._pools = Pools(session, settings, self._connections)
         self._launcher = TestLauncher(session, settings, bus, self._connections, self._supervisor, self._pools)
         fresh_runs = FreshRuns(session, self._launcher, self._supervisor)
-        self._deaths = SharedDeaths(settings, fresh_runs.run_in_order, self._report)
+        self._deaths = SharedDeaths(settings, fresh_runs.run_in_order, self._report, bus.emit)
         self._launcher.on_exit = self._deaths.handle_exit
         self._scheduler: Scheduler
         self._fatal_fixtures = FatalFixtures()
@@ -216,7 +216,7 @@ class Engine:
             for run in runs:
                 if not is_a_result(run):
                     return run
-                self._emit_trial(trials.add(run, item.ihook.pytest_rlstability_judge(run=run)))
+                self._emit_trial(trials.add(run, item.ihook.pytest_rlstability_judge(run=run)), trials)
                 if trials.stands_aside or trials.answer != "open":
                     break
         if next_item is not None:
@@ -255,7 +255,7 @@ class Engine:
         spec = run.spec
         self._bus.emit(Started(test=spec.nodeid, pid=run.seen.pid, backend=spec.backend, seed=spec.seed))
 
-    def _emit_trial(self, trial: Trial) -> None:
+    def _emit_trial(self, trial: Trial, trials: Trials) -> None:
         """A run of a repeated test is to it what a lap is to a leak test."""
         run = trial.run
         values = {
@@ -263,7 +263,10 @@ class Engine:
             "run_seconds": run.seconds,
             "peak_memory": float(run.peak_memory),
         }
-        self._bus.emit(Sample(test=run.spec.nodeid, lap=trial.number, seed=run.spec.seed, values=values))
+        so_far = f"{trials.passes} of {trials.runs} runs passed, {trials.promise.max_runs} at most"
+        self._bus.emit(
+            Sample(test=run.spec.nodeid, lap=trial.number, seed=run.spec.seed, values=values, waits_for=so_far)
+        )
 
     def _report(self, item: pytest.Item, reports: list[pytest.TestReport], event: Finished) -> None:
         self._bus.emit(event)

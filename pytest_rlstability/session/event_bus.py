@@ -24,6 +24,7 @@ from pytest_rlstability.model.redaction import redacted
 from pytest_rlstability.model.verdict import Verdict
 from pytest_rlstability.osinfo.machine import platform_line, versions_line
 from pytest_rlstability.session.sigterm import ended_by_sigterm
+from pytest_rlstability.session.terminal.flaky_summary import FlakySummary
 from pytest_rlstability.session.terminal.leak_summary import LeakSummary
 from pytest_rlstability.session.terminal.live_line import LiveLine, live_line
 from pytest_rlstability.session.terminal.run_lines import Tally
@@ -68,6 +69,7 @@ class EventBus:
             [] if self._is_worker else [*chain(*config.hook.pytest_rlstability_reports(config=config))]
         )
         self._soaks = SoakSummary()
+        self._promises = FlakySummary()
         budget = settings_of(config).leaks
         signals = {} if budget is None else {signal.name: signal for signal in signals_of(config)}
         self._leaks = None if budget is None else LeakSummary(budget, signals)
@@ -92,6 +94,7 @@ class EventBus:
     def handle(self, event: Event) -> None:
         """Show an event in the terminal and hand it to the reports, which get no notes."""
         self._soaks.handle(event)
+        self._promises.handle(event)
         if self._leaks is not None:
             self._leaks.handle(event)
         self._hosts[event.worker] = event.host
@@ -210,13 +213,20 @@ class EventBus:
 
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
         self._is_over = True
-        for report in chain(*(terminalreporter.getreports(name) for name in ("failed", "error"))):
-            add_location(report, self._config)
+        for name, word in (("failed", "FAILED"), ("error", "ERROR")):
+            for report in terminalreporter.getreports(name):
+                add_location(report, self._config, word)
         for trouble in [line for report in self._reports for line in report.trouble.splitlines()]:
             terminalreporter.write_line(f"rl-stability: {trouble}", red=True)
         closing = [line for report in self._reports for line in report.lines()]
         closing = [*(self._leaks.lines() if self._leaks is not None else ()), *closing]
-        for line in [*self._soaks.lines(), *closing, *self._tally.plugin_lines(), *self._tally.resource_lines()]:
+        for line in [
+            *self._soaks.lines(),
+            *self._promises.lines(),
+            *closing,
+            *self._tally.plugin_lines(),
+            *self._tally.resource_lines(),
+        ]:
             terminalreporter.write_line(f"rl-stability: {line}")
         if self._config.get_verbosity() < -1:
             return  # pytest leaves out its own closing line too

@@ -5,13 +5,15 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 
 import pytest
 
 from pytest_rlstability.config.options import Settings
 from pytest_rlstability.config.reproduce import reproduce_command
-from pytest_rlstability.model.events import Finished
+from pytest_rlstability.model.events import Busy, Event, Finished
 from pytest_rlstability.model.run import Run
+from pytest_rlstability.model.units import format_duration
 from pytest_rlstability.model.verdict import Verdict
 from pytest_rlstability.session.blame import Blame, BlameSearch, RunInOrder
 from pytest_rlstability.session.report_replay import finished, late_error, report_error, report_internal_error, warn
@@ -23,17 +25,19 @@ _BLAMES = 5
 
 
 class SharedDeaths:
-    """One for each run. *report* gives reports and their event to pytest."""
+    """One for each run. *report* gives reports and their event to pytest, *emit* shows how far a search is."""
 
     def __init__(
         self,
         settings: Settings,
         run_in_order: RunInOrder,
         report: Callable[[pytest.Item, list[pytest.TestReport], Finished], None],
+        emit: Callable[[Event], None],
     ) -> None:
         self._settings = settings
         self._run_in_order = run_in_order
         self._report = report
+        self._emit = emit
         self._blame_left = _BLAMES * settings.blame_budget
         self._said = False
 
@@ -51,11 +55,17 @@ class SharedDeaths:
             return Blame("The culprit was not searched for: rl_blame_budget is 0, or used up by other deaths.")
         began = time.monotonic()
         try:
-            return BlameSearch(self._run_in_order, budget).find(active.earlier, victim, verdict)
+            search = BlameSearch(self._run_in_order, budget, say=partial(self._say, active.item.nodeid))
+            return search.find(active.earlier, victim, verdict)
         except KeyboardInterrupt:  # what is known is reported first
             return Blame("The search for the culprit was interrupted.", interrupted=True)
         finally:
             self._blame_left -= time.monotonic() - began
+
+    def _say(self, nodeid: str, tried: int, seconds: float) -> None:
+        so_far = f"run {tried}, {format_duration(seconds)} of {format_duration(self._settings.blame_budget)}"
+        text = f"{nodeid}: its process died, looking for the test that did it: {so_far}"
+        self._emit(Busy(test=nodeid, text=text))
 
     def handle_exit(self, active: ActiveRun) -> None:
         """A process that several tests shared has ended after the last of them."""

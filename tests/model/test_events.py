@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from pytest_rlstability.model.events import (
+    Busy,
     Event,
     Finished,
     Judged,
@@ -62,6 +63,7 @@ FULL: list[Event] = [
     ),
     Progress(**WHERE, soak=SoakState(duration=60.0), seconds=5.0, laps=2, laps_per_second=0.4, phase="call", stage="s"),
     Slow(**WHERE, text="no progress"),
+    Busy(**WHERE, text="looks for the culprit"),
 ]
 
 

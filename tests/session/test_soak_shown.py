@@ -158,8 +158,8 @@ def test_without_a_terminal_there_is_a_line_a_minute() -> None:
         line.handle(progress("test_b", second))
     written = [text for text in terminal.written if text != "<newline>"]
     assert [text[:40] for text in written] == [
-        "soak test_a: 0 ms of 8 h, 8 h left, lap ",
-        "soak test_b: 0 ms of 8 h, 8 h left, lap ",
+        "soak test_a: 0 ms of 8 h, too early to say",
+        "soak test_b: 0 ms of 8 h, too early to say",
         "soak test_a: 60 s of 8 h, 7 h 59 min lef",
         "soak test_b: 60 s of 8 h, 7 h 59 min lef",
         "soak test_a: 2 min of 8 h, 7 h 58 min le",

@@ -136,3 +136,65 @@ def test_two_leaks_of_one_test_have_two_signatures(run_pytest: RunPytest) -> Non
     )
     signatures = {outcome.properties[f"test_it[{which}]"]["rl_stability.signature"] for which in (0, 1)}
     assert len(signatures) == 2, signatures
+
+
+NARROW = """
+    import threading
+    import pytest
+
+    kept = []
+
+    def step():
+        kept.append(bytearray(2000))
+
+    @pytest.mark.rl_no_leak
+    def test_that_leaks(rl_laps):
+        for lap in rl_laps:
+            step()
+
+    def test_probe_raises(rl_probe):
+        rl_probe("food", lambda: {}["food"])
+
+    @pytest.mark.rl_flaky(0.5)
+    def test_steady():
+        pass
+"""
+
+
+def test_eighty_columns_keep_the_place_and_our_frames_are_not_shown(
+    run_pytest: RunPytest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    outcome = run_pytest(NARROW, "--rl-leak-budget=5s")
+    (line,) = re.findall(r"^FAILED test_it.py::test_that_leaks.*$", outcome.text, re.MULTILINE)
+    assert re.search(r" - LEAK: .*\.\.\. at test_it.py:8$", line), line
+    assert len(line) <= 80
+    assert 'rl_probe("food"' in outcome.text
+    assert "probes.py" not in outcome.text.replace("pytest_rlstability.leaks.probes.ProbeError", "")
+    kept = re.search(r"^rl-stability: rl_flaky kept: test_it.py::test_steady: (\d+) of \1 runs passed, promised 0.5$",
+                     outcome.text, re.MULTILINE)  # fmt: skip
+    assert kept, outcome.text
+
+
+@pytest.mark.parametrize(
+    ("arguments", "shown", "hidden"),
+    [
+        (["-q"], ["CRASH: SIGSEGV in call\n", "rl-stability: 1 test in 1 process"], ["rl-stability: on"]),
+        (["-qq"], ["CRASH: SIGSEGV in call\n"], ["rl-stability: 1 test", "rl-stability: on"]),
+        (["-vv"], ["test_it.py::test_dies CRASH"], []),
+        (["--no-header"], ["CRASH: SIGSEGV in call\n"], ["rl-stability: on"]),
+        (["--no-summary"], ["1 failed"], ["Python stacks"]),
+        (["--tb=long"], ["Native stack"], []),
+        (["--tb=native"], ["Native stack"], []),
+        (["-rA"], ["FAILED test_it.py::test_dies - CRASH: SIGSEGV in call at test_it.py:5"], []),
+        (["-p", "no:terminal"], [], ["Python stacks"]),
+    ],
+)
+def test_flags_of_pytest_mean_what_they_mean(
+    dies: RunPytest, arguments: list[str], shown: list[str], hidden: list[str]
+) -> None:
+    outcome = dies.run("--rl-native=auto", *arguments)
+    assert outcome.code == 1, outcome.text
+    assert outcome.tests == {"test_dies": "failed"}
+    assert [text for text in shown if text not in outcome.text] == [], outcome.text
+    assert [text for text in hidden if text in outcome.text] == [], outcome.text

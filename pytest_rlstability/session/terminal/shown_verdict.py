@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import sys
 from collections.abc import Iterator
 
 import pytest
@@ -22,7 +23,7 @@ def shorten(report: pytest.TestReport | pytest.CollectReport, config: pytest.Con
     known = getattr(report, "rl_stability", {})
     if "verdict" in known and report.longrepr is not None:
         verdict = Verdict.from_dict(known["verdict"])
-        style = config.getoption("tbstyle")
+        style = config.getoption("tbstyle", "auto")
         lines = _lines(verdict, known["reproduce"], str(config.rootpath), short=style == "short")
         report.longrepr = show_otherwise(report.longrepr, [] if style == "line" else [*lines])
 
@@ -53,13 +54,40 @@ def status_with_word(status: tuple[str, str, object], report: pytest.TestReport)
     if report.failed and "verdict" in known:
         return category, letter, (known["verdict"]["word"], {"red": True})
     if report.when == "call" and report.passed and known.get("undecided"):
-        return category, "u", ("UNDECIDED", {"yellow": True})
+        return category, "?", ("UNDECIDED", {"yellow": True})
     return status
 
 
-def add_location(report: pytest.TestReport, config: pytest.Config) -> None:
-    """Put the line to look at into the one line of the short summary, if that does not name it."""
+def add_location(report: pytest.TestReport, config: pytest.Config, word: str) -> None:
+    """Put the line to look at into the one line of the short summary, if that does not name it. pytest cuts that line
+    at the width of the terminal: the headline gives way, not the place."""
     location = getattr(report, "rl_stability", {}).get("verdict", {}).get("location")
     crash = getattr(report.longrepr, "reprcrash", None)
-    if location and crash is not None and f":{location['line']}" not in crash.message:
-        crash.message += f" at {location['file'].removeprefix(f'{config.rootpath}{os.sep}')}:{location['line']}"
+    if not location or crash is None:
+        return
+    root = str(config.rootpath)
+    place = f"{without_root(location['file'], root)}:{location['line']}"
+    headline = without_root(crash.message, root)
+    room = config.get_terminal_writer().fullwidth - len(f"{word} {report.nodeid} - ")
+    crash.message = with_place(headline, place, sys.maxsize if "CI" in os.environ else room)
+
+
+def with_place(headline: str, place: str, room: int) -> str:
+    """*headline* and *place* in *room* characters, if that is enough for the word and the place.
+
+    >>> with_place("LEAK: threads grow by 1 per lap, made at env.py:4", "env.py:4", 100)
+    'LEAK: threads grow by 1 per lap, made at env.py:4'
+    >>> with_place("LEAK: threads grow by 1 per lap, made at env.py:4", "env.py:4", 40)
+    'LEAK: threads grow by 1... at env.py:4'
+    """
+    if place in headline[:room]:
+        return headline
+    whole, end = f"{headline} at {place}", f"... at {place}"
+    if place in headline:
+        whole = headline
+    if len(whole) <= room:
+        return whole
+    kept = headline[: max(room - len(end), 0)]
+    if len(kept) < len("CRASH: "):
+        return whole
+    return f"{kept.rpartition(' ')[0].rstrip(' ,') or kept}{end}"

@@ -60,7 +60,7 @@ def progress_line(progress: Progress) -> str:
 
     >>> state = SoakState(duration=28800, verdict="clean", memory=2**29, memory_per_hour=2**20)
     >>> progress_line(Progress(test="t.py::test_walk", seconds=4320, laps=1203, laps_per_second=0.28, soak=state))
-    'soak t.py::test_walk: 1 h 12 min of 8 h, 6 h 48 min left, lap 1203, 0.28/s, 512.0 MiB +1.0 MiB/h, clean so far'
+    'soak t.py::test_walk: 1 h 12 min of 8 h, clean so far, 512.0 MiB +1.0 MiB/h, lap 1203, 0.28/s, 6 h 48 min left'
     """
     state = progress.soak
     if progress.phase in ("start", "setup") and not progress.laps:
@@ -71,12 +71,12 @@ def progress_line(progress: Progress) -> str:
         memory += f" +{format_size(state.memory_per_hour)}/h"
     parts = [
         f"{format_duration(min(progress.seconds, state.duration))} of {format_duration(state.duration)}",
-        f"{format_duration(left)} left",
+        state.so_far(),
+        memory,
         f"lap {progress.laps}",
         f"{_rate(progress.laps_per_second)}/s",
-        memory,
-        state.so_far(),
-    ]
+        f"{format_duration(left)} left",
+    ]  # a narrow terminal cuts off the end
     return f"soak {progress.test}: {', '.join(parts)}"
 
 
