@@ -219,14 +219,9 @@ class EventBus:
         for trouble in [line for report in self._reports for line in report.trouble.splitlines()]:
             terminalreporter.write_line(f"rl-stability: {trouble}", red=True)
         closing = [line for report in self._reports for line in report.lines()]
-        closing = [*(self._leaks.lines() if self._leaks is not None else ()), *closing]
-        for line in [
-            *self._soaks.lines(),
-            *self._promises.lines(),
-            *closing,
-            *self._tally.plugin_lines(),
-            *self._tally.resource_lines(),
-        ]:
+        growth = self._leaks.lines() if self._leaks is not None else ()
+        closing = [*self._soaks.lines(), *self._promises.lines(), *growth, *closing]
+        for line in [*closing, *self._tally.plugin_lines(), *self._tally.resource_lines()]:
             terminalreporter.write_line(f"rl-stability: {line}")
         if self._config.get_verbosity() < -1:
             return  # pytest leaves out its own closing line too

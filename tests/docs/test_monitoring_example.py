@@ -91,3 +91,23 @@ def test_prometheus_own_tool_has_no_objections(words: list[str]) -> None:
         pytest.skip("promtool is not installed: apt-get install prometheus")
     result = subprocess.run([promtool, *words], cwd=MONITORING, capture_output=True, text=True, check=False)
     assert result.returncode == 0, result.stdout + result.stderr
+
+
+def test_every_alert_is_tested() -> None:
+    yaml = pytest.importorskip("yaml")
+    groups = yaml.safe_load((MONITORING / "alerts.yml").read_text())["groups"]
+    tested = yaml.safe_load((MONITORING / "alerts_test.yml").read_text())["tests"]
+    fires = {one["alertname"] for test in tested for one in test["alert_rule_test"] if one["exp_alerts"]}
+    assert {rule["alert"] for group in groups for rule in group["rules"]} == fires
+
+
+def test_rates_are_taken_over_the_interval_that_grafana_chooses() -> None:
+    dashboard = json.loads((MONITORING / "dashboard.json").read_text(encoding="utf-8"))
+    rates = [
+        target["expr"] for panel in dashboard["panels"] for target in panel["targets"] if "rate(" in target["expr"]
+    ]
+    assert rates
+    assert all("[$__rate_interval]" in rate for rate in rates)
+    places = [panel["gridPos"] for panel in dashboard["panels"]]
+    assert places == sorted(places, key=lambda place: (place["y"], place["x"]))
+    assert all(place["x"] + place["w"] <= 24 for place in places)

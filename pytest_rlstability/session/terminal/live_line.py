@@ -1,5 +1,5 @@
-"""The progress of soaks, leak checks, repeated tests and searches: one line of the terminal that is rewritten in place, or a line now and
-then in a file."""
+"""The progress of soaks, leak checks, repeated tests and searches: one line of the terminal that is rewritten in place,
+or a line now and then in a file."""
 
 from __future__ import annotations
 

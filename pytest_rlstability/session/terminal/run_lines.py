@@ -83,7 +83,7 @@ class Tally:
             self.tests += 1
             self.processes += known["own_process"]
             self.backends[known["backend"]] += 1
-            self.undecided += not verdict and known.get("undecided", False)
+            self.undecided += not verdict and bool(known.get("undecided"))
             if not verdict and (left := known.get("resources_left")):
                 names = f"{', '.join(left[:4])}{' ...' if len(left) > 4 else ''}"
                 self._left.append(f"{report.nodeid} left behind: {names}")
