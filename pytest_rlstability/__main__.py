@@ -12,6 +12,7 @@ from pytest_rlstability import __version__
 # command -> module with ``add_arguments(parser)`` and ``run(arguments) -> int``; the docstring's first line is its help
 COMMANDS: dict[str, str] = {
     "audit": "pytest_rlstability.cli.audit",
+    "completion": "pytest_rlstability.cli.completion",
     "diagnose": "pytest_rlstability.cli.diagnose",
     "doctor": "pytest_rlstability.cli.doctor",
     "fuzz": "pytest_rlstability.cli.fuzz",
@@ -31,6 +32,7 @@ def make_parser() -> argparse.ArgumentParser:
         epilog="rlstability COMMAND --help shows examples and exit codes. Tests are checked by pytest --rl-stability.",
     )
     parser.add_argument("--version", action="version", version=f"%(prog)s {__version__}")
+    parser.set_defaults(parser=parser)
     commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
     for name, module_name in COMMANDS.items():
         module = importlib.import_module(module_name)
