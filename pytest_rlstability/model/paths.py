@@ -11,10 +11,12 @@ def without_root(text: str, root: str) -> str:
 
     >>> without_root("/game/env.py:4 in step, /old/game/env.py:4", "/game")
     'env.py:4 in step, /old/game/env.py:4'
+    >>> without_root("holds the absolute path /game/env.py", "/game")
+    'holds the absolute path /game/env.py'
     """
     return _below(root).sub("", text) if root.strip("/\\") else text
 
 
 @lru_cache(maxsize=64)
 def _below(root: str) -> re.Pattern[str]:
-    return re.compile(rf"(?<![\w./\\-]){re.escape(root)}[/\\]")
+    return re.compile(rf"(?<![\w./\\-])(?<!absolute path ){re.escape(root)}[/\\]")

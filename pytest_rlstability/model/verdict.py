@@ -23,6 +23,7 @@ class Word(StrEnum):
     CRASH = "CRASH", "crash", "crashes"
     STALL = "STALL", "stall", "stalls"
     LEAK = "LEAK", "leak", "leaks"
+    MODEL = "MODEL", "model that does not come back", "models that do not come back"
     FLAKY = "FLAKY", "flaky test", "flaky tests"
 
     def __new__(cls, word: str, one: str = "", many: str = "") -> Self:

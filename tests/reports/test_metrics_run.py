@@ -59,7 +59,7 @@ def test_the_file_tells_what_happened(run_pytest: Any, workers: list[str]) -> No
     metrics = read(run_pytest.path / "run.prom")
     assert f"rl-stability: metrics in {run_pytest.path / 'run.prom'}" in outcome.text
     words = {sample.labels["word"]: sample.value for sample in metrics["rlstability_verdicts_total"]}
-    assert words == {"CRASH": 1, "LEAK": 1, "STALL": 0, "FLAKY": 0}
+    assert words == {"CRASH": 1, "LEAK": 1, "STALL": 0, "FLAKY": 0, "MODEL": 0}
     outcomes = {sample.labels["outcome"]: sample.value for sample in metrics["rlstability_tests_total"]}
     assert outcomes == {"passed": 1, "failed": 3, "skipped": 0}
     odd = 'test_odd[a"b\\\\c\\nd]'

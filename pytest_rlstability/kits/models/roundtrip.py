@@ -73,11 +73,23 @@ class RoundTrip:
         return not self.carries_code and all(trip.passed for trip in self.trips)
 
     def verdict(self) -> Verdict | None:
-        """The crash (or else the stall) of the first target that had one, as the test's verdict."""
+        """Why it failed; None if it passed. The crash (or else the stall) of the first target that had one comes
+        first."""
         ended = [trip for ending in ("crash", "hang") for trip in self.trips if trip.outcome.ending == ending]
-        if not ended:
+        if ended:
+            return self._death(ended[0])
+        if self.passed:
             return None
-        trip, word = ended[0], Word.CRASH if ended[0].outcome.ending == "crash" else Word.STALL
+        kind = "code in the file" if self.carries_code else "saved model"
+        sections: list[Section] = [
+            *([("targets", as_text(*(trip.line() for trip in self.trips)))] if self.trips else []),
+            *((trip.target.name, details) for trip in self.trips if (details := _details(trip))),
+            ("audit of the file", self.audit.text()),
+        ]
+        return Verdict(Word.MODEL, as_text(self._headline()).strip(), tuple(sections), {"class": kind})
+
+    def _death(self, trip: Trip) -> Verdict:
+        word = Word.CRASH if trip.outcome.ending == "crash" else Word.STALL
         facts: dict[str, Fact] = {"target": trip.target.name, "stage": trip.stage, "class": "saved model"}
         if trip.outcome.signal:
             facts["signal"] = trip.outcome.signal
@@ -92,14 +104,9 @@ class RoundTrip:
         return Verdict(word, f"saved model on {trip.target.name}: {trip.outcome.headline()}", tuple(sections), facts)
 
     def text(self) -> str:
-        """The report of a failure that is no crash: what first, then every target, then the audit."""
-        lines = [f"model_roundtrip: {self._headline()}", "", *(trip.line() for trip in self.trips)]
-        for trip in self.trips:
-            if trip.outcome.ending == "raised":
-                lines += ["", f"{trip.target.name}:", *trip.outcome.stack.splitlines()]
-            elif len(trip.differences) > 1:
-                lines += ["", f"{trip.target.name}:", *(f"  {line}" for line in trip.differences)]
-        return as_text(*lines, "") + self.audit.text()
+        """The whole report of a failure; empty if it passed."""
+        verdict = self.verdict()
+        return "" if verdict is None else verdict.text()
 
     def _headline(self) -> str:
         if self.carries_code:
@@ -107,6 +114,13 @@ class RoundTrip:
             remedy = f"load(..., {self.audit.custom_objects})" if self.audit.custom_objects else "move it to a module"
             return f"the file holds code that only this Python can run: {entries}; avoid it with {remedy}"
         return next(trip.line() for trip in self.trips if not trip.passed)
+
+
+def _details(trip: Trip) -> str:
+    """What there is to say about *trip* beyond its line."""
+    if trip.outcome.ending == "raised":
+        return as_text(*trip.outcome.stack.splitlines())
+    return as_text(*trip.differences) if len(trip.differences) > 1 else ""
 
 
 @dataclass(frozen=True)

@@ -103,7 +103,7 @@ class Tally:
         if not self.tests:
             return None
         backends = ", ".join(name for name, _ in self.backends.most_common())
-        found = [word.counted(self.verdicts[word]) for word in Word]
+        found = [word.counted(self.verdicts[word]) for word in Word if self.verdicts[word] or word is not Word.MODEL]
         found += [f"{self.undecided:,} undecided"] if self.undecided else []
         tests, processes = counted(self.tests, "test"), counted(self.processes, "process", "processes")
         return f"rl-stability: {tests} in {processes} ({backends}), {', '.join(found)}"
