@@ -83,7 +83,7 @@ class Repetition:
         """Run a last lap, with the tear-down that *nextitem* asks for. Its reports stand for all laps."""
         reports = self._lap(nextitem)
         if check.warning:
-            self._item.warn(outcome.LeakWarning(check.warning))
+            outcome.warn(self._item, check.warning)
         return self._failed(reports, check.verdict)
 
     def _failed(self, reports: Reports, verdict: Verdict | None) -> Reports:

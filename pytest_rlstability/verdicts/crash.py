@@ -45,7 +45,8 @@ def judge_dead_process(run: Run) -> Verdict:
     dump = parse_dump(run.ending.dump, run.ending.thread_names)
     kind, cause = _end_of(run, dump)
     frames = [frame for frame in dump.crashed_frames if not package_path(frame.file)]
-    return build_verdict(
+    signal = dump.signal or ("" if run.ending.killed and not _status(run) else _status_name(_status(run)))
+    verdict = build_verdict(
         run,
         Word.CRASH,
         f"{cause} {place_of(run)}",
@@ -58,9 +59,14 @@ def judge_dead_process(run: Run) -> Verdict:
             ("Native code loaded", ", ".join(dump.packages)),
             ("Dead workers", workers_text(run)),
         ],
-        facts={"class": kind, "signal": dump.signal or _status_name(_status(run))},
+        facts={"class": kind, **({"signal": signal} if signal else {})},
         native=run.ending.native_stack if dump.signal else "",
     )
+    main = next((thread for thread in dump.threads if len(dump.threads) == 1 or thread.name == "MainThread"), None)
+    if verdict.location is None and main is not None:  # it was ended from outside, while this ran
+        users = [frame for frame in main.own_frames if frame.is_users]
+        verdict = replace(verdict, location=location_in(users))
+    return verdict
 
 
 def _native_place(stack: str) -> str:

@@ -71,7 +71,8 @@ def test_one_line_or_none(dies: RunPytest, style: str, times: int) -> None:
     assert outcome.text.count("CRASH: SIGSEGV in call") == times
 
 
-def test_undecided_is_not_shown_as_passed(run_pytest: RunPytest) -> None:
+@pytest.mark.parametrize("filters", [[], ["-Wignore"], ["-Werror", "-p", "no:asyncio"]])
+def test_undecided_is_not_shown_as_passed(run_pytest: RunPytest, filters: list[str]) -> None:
     outcome = run_pytest(
         """
         import time, pytest
@@ -90,6 +91,7 @@ def test_undecided_is_not_shown_as_passed(run_pytest: RunPytest) -> None:
         """,
         "-v",
         "--rl-leak-budget=1s",
+        *filters,
     )
     assert set(outcome.tests.values()) == {"passed"}
     words = dict(re.findall(r"^test_it.py::(\w+) (\w+) ", outcome.text, re.MULTILINE))
