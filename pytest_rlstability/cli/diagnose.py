@@ -84,7 +84,13 @@ def _write_reports(arguments: argparse.Namespace, diagnosis: Diagnosis) -> None:
     outcome = Outcome.PASSED if diagnosis.example is None else Outcome.FAILED
     text = "" if shown is not None else "\n".join(diagnosis.checkers)
     events = [
-        Session(platform=platform_line(), versions=versions_line(), seed=arguments.seed, arguments=sys.argv[1:]),
+        Session(
+            root=str(Path.cwd()),
+            platform=platform_line(),
+            versions=versions_line(),
+            seed=arguments.seed,
+            arguments=sys.argv[1:],
+        ),
         Started(test=diagnosis.subject, backend="diagnose", seed=arguments.seed),
         Finished(test=diagnosis.subject, outcome=outcome, duration=diagnosis.seconds, verdict=shown, report=text),
     ]

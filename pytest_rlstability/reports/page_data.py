@@ -200,7 +200,7 @@ def _soak(end: Finished) -> Json | None:
     rows = [["time and laps", whole], *(["laps" if line.startswith("laps") else "memory", line] for line in rest)]
     return {
         "done": _short(min(1.0, state.seconds / state.duration)) if state.duration else 1,
-        "rows": [["verdict", state.so_far().removesuffix(" so far")], *rows],
+        "rows": [["verdict", state.so_far().replace(" so far", "", 1)], *rows],
     }
 
 

@@ -118,6 +118,7 @@ class ScriptWatch:
             self._emit(
                 Session(
                     pid=os.getpid(),
+                    root=os.getcwd(),
                     platform=platform_line(),
                     versions=versions_line(),
                     seed=settings.seed,

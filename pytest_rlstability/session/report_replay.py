@@ -237,7 +237,7 @@ def finished(run: Run, reports: list[pytest.TestReport]) -> Finished:
         xfailed=any(report.skipped and hasattr(report, "wasxfail") for report in reports),
         verdict=Verdict.from_dict(known["verdict"]) if "verdict" in known else None,
         reproduce=known.get("reproduce"),
-        report="\n".join(report.longreprtext for report in reports if report.failed),
+        report="\n\n".join(report.longreprtext for report in reports if report.failed),
         output=dict(reports[-1].sections) if failed else {},
     )
 

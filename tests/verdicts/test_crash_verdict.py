@@ -87,3 +87,11 @@ def test_a_verdict_survives_the_journey():
     verdict = Verdict("LEAK", "fds grow", sections=(("", "where"), ("Table", "a\nb")), facts={"per_lap": 1.5})
     assert Verdict.from_dict(verdict.to_dict()) == verdict
     assert verdict.text() == "LEAK: fds grow\n  where\n\nTable:\n  a\n  b\n"
+
+
+def test_a_process_that_was_ended_has_the_line_that_it_was_at():
+    dump = 'Thread 0x00007f (most recent call first):\n  File "/game/env.py", line 7 in fill\n'
+    verdict = judge(make_run(exit=Exit(0), killed=Killed("memory", "2 GiB used"), dump=dump))
+    assert verdict is not None
+    assert str(verdict.location) == "/game/env.py:7 in fill"
+    assert "signal" not in verdict.facts

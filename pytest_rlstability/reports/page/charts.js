@@ -104,8 +104,8 @@ const charts = (() => {
     const add = (xs, ys, name, look) => drawn.push(line(xs, scale.apply(ys), yaxis, `${label}: ${name}`, look));
     const measured = rows.map((row) => x.values[row]);
     const limit = { color: theme.limit, width: 1.5, dash: "dot" };
-    if (entry.slope && entry.start !== null) {
-      const look = { color: entry.leaks ? theme.leak : theme.quiet, width: 2.5, dash: "6px,5px" };
+    if (entry.leaks && entry.slope && entry.start !== null) {
+      const look = { color: theme.leak, width: 2.5, dash: "6px,5px" };
       add(measured, straight(entry.start, entry.slope), slopeText(entry, entry.slope), look);
     }
     if (entry.slope_limit && entry.begin !== null) {
