@@ -16,10 +16,15 @@ import json
 import sys
 from pathlib import Path
 
+from pytest_rlstability.cli.status_line import StatusLine
 from pytest_rlstability.kits.models.archive import RefusedError
 from pytest_rlstability.kits.models.audit import audit, parse_version
 from pytest_rlstability.kits.models.bytecode import Version
 from pytest_rlstability.kits.models.judge import Trust
+from pytest_rlstability.model.units import format_size
+
+_LARGE = 50_000_000
+"""Bytes that take a while to read."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -71,8 +76,14 @@ def _read(arguments: argparse.Namespace) -> tuple[Path, list[Version]]:
 
 def run(arguments: argparse.Namespace) -> int:
     model, targets = _read(arguments)
+    status = StatusLine()
+    if model.is_file() and (size := model.stat().st_size) > _LARGE:
+        status.show(f"reading {model.name}, {format_size(size)}")
     try:
-        result = audit(model, targets, Trust(tuple(arguments.trust)))
+        try:
+            result = audit(model, targets, Trust(tuple(arguments.trust)))
+        finally:
+            status.clear()
     except RefusedError as error:
         if arguments.json:
             print(json.dumps({"path": str(model), "verdict": error.word, "refused": str(error)}))

@@ -14,8 +14,14 @@ import re
 import signal
 import sys
 import tempfile
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
+from pytest_rlstability.cli.status_line import Estimate, StatusLine
 from pytest_rlstability.model.units import DURATION_FORM, parse_duration
+
+if TYPE_CHECKING:
+    from pytest_rlstability.doctor.examination import StepReport
 
 _TARGET = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*:[^\W\d]\w*(\.[^\W\d]\w*)*")
 
@@ -84,7 +90,9 @@ def _examine(arguments: argparse.Namespace, scratch: str) -> int:
             print(f"rlstability doctor: error: {complaint}", file=sys.stderr)
             return 2
     wanted = arguments.only or (() if only_stages else examiner.groups)
-    reports = examiner.run([group for group in examiner.groups if group in wanted], arguments.stages)
+    groups = [group for group in examiner.groups if group in wanted]
+    status, estimate = StatusLine(), Estimate(examiner.expected_steps(groups) + len(arguments.stages))
+    reports = _counted(examiner.run(groups, arguments.stages), status, estimate)
     if arguments.json:
         list(reports)
         print(report.as_json(examiner.found))
@@ -92,3 +100,17 @@ def _examine(arguments: argparse.Namespace, scratch: str) -> int:
         for line in report.text_lines(examiner, reports):
             print(line, flush=True)
     return 1 if examiner.found.failed else 0
+
+
+def _counted(reports: Iterator[StepReport], status: StatusLine, estimate: Estimate) -> Iterator[StepReport]:
+    """*reports*, and a line about how far they are while the next one is awaited."""
+    while True:
+        status.show(str(estimate))
+        try:
+            step = next(reports, None)
+        finally:
+            status.clear()
+        if step is None:
+            return
+        estimate.step_done()
+        yield step

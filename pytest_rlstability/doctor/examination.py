@@ -89,6 +89,10 @@ class Examiner:
             self.found.steps.append(report)
             yield report
 
+    def expected_steps(self, groups: Iterable[str]) -> int:
+        """About how many steps ``run`` will take."""
+        return sum(len(self._steps_of(group)) for group in groups)
+
     def _load_plugins(self) -> list[StepReport]:
         """Add the steps of other plugins; those that cannot be loaded are failed steps."""
         failures = []
