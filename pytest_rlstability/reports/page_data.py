@@ -183,7 +183,7 @@ def _detail(test: TestRecord, most_text: int, root: str) -> Json:
 def _sorted_sections(end: Finished) -> tuple[list[Section], list[Section]]:
     """The sections of the verdict: those that say why it failed, and those that support it."""
     verdict = end.verdict
-    told = "" if verdict is None else verdict.headline
+    told = "" if verdict is None else f"{verdict.headline} at {verdict.location}"  # the row of the test has both
     sections = [one for one in (verdict.sections if verdict else ()) if one[0] != "soak" and one[1] not in told]
     causes = [section for section in sections if not section[0].startswith(_EVIDENCE)]
     order = {title: rank for rank, title in enumerate(_CAUSES_FIRST)}
@@ -251,6 +251,7 @@ def _course(attempt: Attempt) -> Json:
         "still": still,
         "flat": _flat(attempt, columns),
         "warmup": _short(attempt.warmup),
+        "main": attempt.end.verdict.facts.get("signal") if attempt.end.verdict else None,
         "judged": [_judged(entry, attempt) for entry in _judgements(attempt) if entry.signal in columns],
     }
 

@@ -45,7 +45,8 @@ const charts = (() => {
     const entryOf = (name) => course.judged.find((entry) => entry.signal === name);
     const weight = (name) => {
       const entry = entryOf(name);
-      return [entry?.leaks ? 0 : entry ? 1 : 2, ORDER.indexOf(signals[name]?.unit ?? "count")];
+      const rank = name === course.main ? 0 : entry?.leaks ? 1 : entry ? 2 : 3;
+      return [rank, ORDER.indexOf(signals[name]?.unit ?? "count")];
     };
     const first = (one, other) => one[0] - other[0] || one[1] - other[1];
     return [...names].sort((one, other) => first(weight(one), weight(other))).slice(0, MOST_PANELS).map((name) => ({

@@ -200,7 +200,7 @@ function soakTable({ done, rows }) {
     make("div", { class: "scroll" }, make("table", {}, make("tbody", {}, ...shown)))];
 }
 
-const PROSE = ["", "Diagnosis", "who holds it"];
+const PROSE = ["", "Diagnosis", "who holds it", "Wait-for cycle"];
 
 // Why it failed comes first, then what shows it, then the rest, folded.
 function body(test) {
