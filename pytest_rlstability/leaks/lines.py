@@ -11,16 +11,17 @@ from collections.abc import Callable, Generator
 from typing import Any, Self
 
 from pytest_rlstability.model.statements import statement_at
-from pytest_rlstability.model.user_code import Origin, origin, outwards
+from pytest_rlstability.model.user_code import Origin, origin, outwards, relative_path
 
 Line = tuple[str, int]
 _NATIVE_FRAMES = 6
 
 
 def show_line(filename: str, number: int) -> str:
-    """``train.py:12: buffer.append(frame)``."""
+    """``game/env.py:12: buffer.append(frame)``: the user's files from the current directory on, of others the name."""
     text = statement_at(filename, number)
-    return f"{os.path.basename(filename)}:{number}{': ' + text if text else ''}"
+    shown = relative_path(filename) if origin(filename) is Origin.USER else filename
+    return f"{os.path.basename(shown) if os.path.isabs(shown) else shown}:{number}{': ' + text if text else ''}"
 
 
 def users_line(traceback: tracemalloc.Traceback | None) -> Line | None:

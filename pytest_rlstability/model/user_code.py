@@ -137,14 +137,15 @@ class Site:
     lines: tuple[tuple[str, int, str], ...]
 
     def __str__(self) -> str:
-        return "\n".join(f"{_relative(path)}:{line} in {function}" for path, line, function in self.lines)
+        return "\n".join(f"{relative_path(path)}:{line} in {function}" for path, line, function in self.lines)
 
     @property
     def innermost(self) -> str:
         return str(Site(self.lines[:1])) or "unknown place"
 
 
-def _relative(path: str) -> str:
+def relative_path(path: str) -> str:
+    """*path* from the current directory on, if it is below it."""
     try:
         relative = os.path.relpath(path)
     except ValueError:  # another drive
