@@ -143,7 +143,8 @@ for number, name in enumerate(FAULTS):  # names that a fresh interpreter can imp
 
 def search(name: str, planted: bool, seconds: float) -> tuple[str, int, float]:
     """What was found, in how many calls, after how long."""
-    from pytest_rlstability.kits.fuzz.laboratory import Laboratory, Settings
+    from pytest_rlstability.kits.fuzz.calls import Settings
+    from pytest_rlstability.kits.fuzz.laboratory import Laboratory
     from pytest_rlstability.kits.fuzz.search import Search
 
     number, began = [*FAULTS].index(name), time.monotonic()

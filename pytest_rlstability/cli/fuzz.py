@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import argparse
 import importlib
+import json
 import os
 import random
 import shlex
@@ -26,7 +27,7 @@ from pytest_rlstability.cli.doctor import duration, target
 from pytest_rlstability.model.units import counted, escaped, format_duration
 
 if TYPE_CHECKING:
-    from pytest_rlstability.kits.fuzz.laboratory import Case, Settings
+    from pytest_rlstability.kits.fuzz.calls import Case, Settings
     from pytest_rlstability.kits.fuzz.search import Search
 
 CLEAN, FOUND, CANNOT, INTERRUPTED = 0, 1, 2, 130
@@ -42,9 +43,21 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="the test file to write (default: test_found.py)")  # fmt: skip
     add("--seed", type=int, metavar="N", help="draw the same calls again")
     add("--invalid", action="store_true", help="also make calls that Gymnasium's rules forbid; they must not crash")
+    add("--options", type=_options, action="append", metavar="JSON",
+        help="options for resets, such as '{\"level\": 3}'; may be given several times; null for none")  # fmt: skip
     add("--keep-going", action="store_true", help="search for other faults until the time is over")
     add("--stall-after", type=duration, default=10.0, metavar="10s", help="a call that takes longer is stuck")
     add("--shrink-for", type=duration, default=60.0, metavar="60s", help="how long to shrink what was found")
+
+
+def _options(text: str) -> dict[str, Any] | None:
+    try:
+        value = json.loads(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(f"{text!r} is not JSON: {error}") from None
+    if value is not None and not isinstance(value, dict):
+        raise argparse.ArgumentTypeError(f'{text!r} is not an object, such as {{"level": 3}}, nor null')
+    return value
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -98,13 +111,15 @@ def _search(arguments: argparse.Namespace) -> int:
     if isinstance(make_env, str):
         return _fail(make_env, CANNOT)
     try:
-        from pytest_rlstability.kits.fuzz.laboratory import CannotFuzzError, Laboratory, Settings
+        from pytest_rlstability.kits.fuzz.calls import Settings
+        from pytest_rlstability.kits.fuzz.laboratory import CannotFuzzError, Laboratory
         from pytest_rlstability.kits.fuzz.search import Search
     except ImportError as error:
         return _fail(f"{error}: pip install gymnasium", CANNOT)
     seed = random.SystemRandom().getrandbits(31) if arguments.seed is None else arguments.seed
     settings = Settings(
-        arguments.seconds, seed, arguments.invalid, arguments.stall_after, arguments.shrink_for
+        arguments.seconds, seed, arguments.invalid, arguments.stall_after, arguments.shrink_for,
+        tuple(arguments.options or (None, {})),
     )  # fmt: skip
     print(f"fuzzing {arguments.target} for {format_duration(settings.seconds)}, seed {seed}", flush=True)
     try:
@@ -137,11 +152,12 @@ def _report(arguments: argparse.Namespace, settings: Settings, search: Search, a
 
 
 def _write(path: Path, case: Case, arguments: argparse.Namespace, settings: Settings, adapter: str) -> None:
-    from pytest_rlstability.kits.fuzz.writer import Target, source_of_test
+    from pytest_rlstability.kits.fuzz.written_test import Target, source_of_test
 
     module, _, name = arguments.target.partition(":")
     command = ["rlstability", "fuzz", arguments.target, f"--seed={settings.seed}"]
     command += ["--invalid"] * settings.invalid
+    command += [f"--options={json.dumps(one)}" for one in arguments.options or ()]
     goal = Target(module, name, shlex.join(command), _directory(module, path), adapter)
     path.write_text(source_of_test(case, goal, settings.stall_after), encoding="utf-8")
     finding = case.finding

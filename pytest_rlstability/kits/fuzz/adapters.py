@@ -18,8 +18,25 @@ def adapt(env: Any) -> Any:
     return next((kind(env) for kind in fitting), env)
 
 
+class AgentsSpace:
+    """Holds observations by agent, not of all agents at once: those of one turn, or of the agents that live."""
+
+    some_of = True
+
+    def __init__(self, spaces: dict[Any, Any]) -> None:
+        self.spaces = spaces
+
+    def contains(self, value: Any) -> bool:
+        return all(agent in self.spaces and self.spaces[agent].contains(one) for agent, one in value.items())
+
+
 class Adapter:
     """What the adapters share: the env in *env*, spaces that hold one action for every agent."""
+
+    check = "env.observation_space.contains(observation)"
+    """The source of a check of the observation, for the test that is written."""
+    compared = 4
+    """The answer's first parts, which must be equal after the same seed and actions."""
 
     def __init__(self, env: Any) -> None:
         self.env = env
@@ -45,19 +62,22 @@ class Adapter:
     def close(self) -> None:
         self.env.close()
 
-    def _agents_space(self, spaces: str) -> Any:
+    def _agents_spaces(self) -> None:
         from gymnasium.spaces import Dict
 
-        return Dict({agent: getattr(self.env, spaces)(agent) for agent in self.env.possible_agents})
+        agents = self.env.possible_agents
+        self.action_space = Dict({agent: self.env.action_space(agent) for agent in agents})
+        self.observation_space: Any = AgentsSpace({agent: self.env.observation_space(agent) for agent in agents})
 
 
 class ParallelAdapter(Adapter):
     """PettingZoo's parallel API. An action names one for every possible agent; those that live get theirs."""
 
+    check = "all(env.observation_space(agent).contains(one) for agent, one in observation.items())"
+
     def __init__(self, env: Any) -> None:
         super().__init__(env)
-        self.action_space = self._agents_space("action_space")
-        self.observation_space = None  # which agents are in an observation changes from step to step
+        self._agents_spaces()
 
     @staticmethod
     def fits(env: Any) -> bool:
@@ -65,7 +85,7 @@ class ParallelAdapter(Adapter):
 
     @staticmethod
     def play(env: Any, action: Any) -> Any:
-        return env.step({agent: action[agent] for agent in env.agents})
+        return env.step({agent: action[agent] for agent in env.agents if agent in action})
 
     def reset(self, *, seed: Any = None, options: Any = None) -> Any:
         observations, infos = self.env.reset(seed=seed, options=options)
@@ -79,10 +99,11 @@ class ParallelAdapter(Adapter):
 class TurnAdapter(Adapter):
     """PettingZoo's API of turns (AEC). The agent whose turn it is gets its action, a legal one where a mask says so."""
 
+    check = "env.observation_space(env.agent_selection).contains(observation)"
+
     def __init__(self, env: Any) -> None:
         super().__init__(env)
-        self.action_space = self._agents_space("action_space")
-        self.observation_space = None
+        self._agents_spaces()
 
     @staticmethod
     def fits(env: Any) -> bool:
@@ -93,7 +114,7 @@ class TurnAdapter(Adapter):
         observation, _, terminated, truncated, info = env.last()
         chosen = None if terminated or truncated else action[env.agent_selection]
         mask = info.get("action_mask", observation.get("action_mask") if isinstance(observation, dict) else None)
-        if chosen is not None and mask is not None and not mask[chosen]:
+        if isinstance(chosen, np.integer) and mask is not None and mask.any() and not mask[chosen]:
             legal = mask.nonzero()[0]
             chosen = legal[chosen % len(legal)]
         env.step(chosen)
@@ -101,11 +122,12 @@ class TurnAdapter(Adapter):
 
     def reset(self, *, seed: Any = None, options: Any = None) -> Any:
         self.env.reset(seed=seed, options=options)
-        return self.env.last()[0], {}
+        return {self.env.agent_selection: self.env.last()[0]}, {}
 
     def step(self, action: Any) -> Any:
         observation, reward, _, _, info = self.play(self.env, action)
-        return observation, reward, not self.env.agents, False, info
+        seen = {self.env.agent_selection: observation} if self.env.agents else {}
+        return seen, reward, not self.env.agents, False, info
 
 
 class VectorAdapter(Adapter):
@@ -135,12 +157,15 @@ class VectorAdapter(Adapter):
 class Sb3VectorAdapter(Adapter):
     """Stable-Baselines3's vector envs: an action is a row for each env, seeds are given before a reset."""
 
+    check = "batch_space(env.observation_space, env.num_envs).contains(observation)"
+    compared = 3
+
     def __init__(self, env: Any) -> None:
         from gymnasium.vector.utils import batch_space
 
         super().__init__(env)
         self.action_space = batch_space(env.action_space, env.num_envs)
-        self.observation_space = None
+        self.observation_space = batch_space(env.observation_space, env.num_envs)
 
     @staticmethod
     def fits(env: Any) -> bool:

@@ -12,6 +12,7 @@ import os
 import pickle
 import resource
 import select
+import shutil
 import signal
 import sys
 import tempfile
@@ -45,14 +46,14 @@ class Ended:
     result: Any
     codes: list[int]
     signal: str = ""
-    exit_code: int = 0
+    exit_code: int | None = None
     stalled: bool = False
     stack: StackDump = field(default_factory=StackDump)
     output: str = ""
 
     @property
     def died(self) -> bool:
-        return self.stalled or bool(self.signal) or self.exit_code != 0
+        return self.stalled or bool(self.signal) or self.exit_code is not None
 
 
 class Forks:
@@ -66,6 +67,7 @@ class Forks:
         self._scratch = tempfile.TemporaryDirectory(prefix="rlstability-fuzz-", ignore_cleanup_errors=True)
         self._stacks = Path(self._scratch.name) / "stacks"
         self._output = Path(self._scratch.name) / "output"
+        self._temporary = Path(self._scratch.name) / "tmp"
         self._running = 0
 
     def close(self) -> None:
@@ -77,6 +79,7 @@ class Forks:
         self._entries[: self._used()] = 0
         for path in (self._stacks, self._output):
             path.write_bytes(b"")
+        shutil.rmtree(self._temporary, ignore_errors=True)
         reader, writer = os.pipe()
         sys.stdout.flush()
         sys.stderr.flush()
@@ -112,7 +115,10 @@ class Forks:
             os._exit(status)
 
     def _redirect(self) -> None:
-        """Output and stacks go to files: the terminal belongs to the process that searches."""
+        """Output and stacks go to files: the terminal belongs to the process that searches. Temporary files go to a
+        directory of their own."""
+        self._temporary.mkdir(exist_ok=True)
+        tempfile.tempdir = os.environ["TMPDIR"] = str(self._temporary)
         output = os.open(self._output, os.O_WRONLY | os.O_APPEND)
         for descriptor in (1, 2):
             os.dup2(output, descriptor)
@@ -162,7 +168,7 @@ class Forks:
             raise RuntimeError(f"the fuzzer itself failed in a forked process\n{self._tail()}")
         dump = parse_dump(self._stacks.read_text(errors="replace"))
         result = pickle.loads(bytes(answer)) if answer and status == 0 else None
-        died = max(status, 0) or (0 if answer or status < 0 else _FAILED)
+        died = None if status < 0 or (answer and status == 0) else status
         return Ended(result, self._codes(), signal_of_exit(status), died, stack=dump, output=self._tail())
 
     def _end(self, pid: int) -> None:

@@ -1,55 +1,32 @@
-"""What only many laps show: memory that grows with each, and what ``close()`` leaves behind each time."""
+"""What only many laps show: what grows with each, and what ``close()`` leaves behind each time."""
 
 from __future__ import annotations
 
 import gc
 import os
+import tempfile
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
-from itertools import pairwise
 from typing import Any
 
 import numpy as np
 
 from pytest_rlstability.child.resources import ResourceSnapshot
-from pytest_rlstability.kits.fuzz.calls import Call, Finding, FoundError, Kind, Op
-from pytest_rlstability.kits.fuzz.laboratory import Case, Laboratory, Played
-from pytest_rlstability.kits.fuzz.player import Player
+from pytest_rlstability.kits.fuzz.calls import Call, Case, Finding, FoundError, Growth, Kind, Op, Played
+from pytest_rlstability.kits.fuzz.laboratory import Laboratory
+from pytest_rlstability.kits.fuzz.player import Player, State
 from pytest_rlstability.kits.fuzz.values import draw
-from pytest_rlstability.model.units import format_size
-from pytest_rlstability.osinfo.memory import resident_memory
+from pytest_rlstability.leaks.check import LeakCheck
+from pytest_rlstability.leaks.outcome import run as judged
+from pytest_rlstability.leaks.report import amount
+from pytest_rlstability.leaks.settings import LeakSettings
 
-_PHASES, _SETTLING = 9, 3
-"""Memory is read after each phase. The first ones fill caches and pools and are not judged."""
-_LEAST_PER_LAP, _LEAST = 512, 192 * 1024
-"""Bytes: a lap that keeps less, or all of them together, is not reported."""
 _WITHOUT_CALLS = 20.0
-"""Seconds that a fork may take to collect garbage and to look at what is left, in which it makes no call."""
+"""Seconds that a fork may take to look at memory or at what is left, in which it makes no call."""
 _LAPS_AFTER_CLOSE = 3
-
-_MAKE, _SEEDED, _PLAIN, _CLOSE = (
-    Call(Op.MAKE),
-    Call(Op.RESET, 0, (0, None)),
-    Call(Op.RESET, 0, (None, None)),
-    Call(Op.CLOSE),
-)
-
-
-def steady_growth(memory: Sequence[int], laps: int) -> float:
-    """Bytes a lap, where *memory* has risen in every judged phase of *laps* laps at a similar pace; otherwise 0.
-
-    >>> steady_growth([0, 90, 95, 100_000, 200_000, 300_000, 400_000], 100)
-    1000.0
-    >>> steady_growth([0, 0, 0, 500_000, 500_000, 500_000, 500_000], 100)
-    0.0
-    """
-    judged = memory[_SETTLING - 1 :]
-    rises = [after - before for before, after in pairwise(judged)]
-    if not rises or min(rises) <= 0 or min(rises) < sorted(rises)[len(rises) // 2] / 4 or sum(rises) < _LEAST:
-        return 0.0
-    per_lap = (judged[-1] - judged[0]) / (len(rises) * laps)
-    return round(per_lap, -1) if per_lap >= _LEAST_PER_LAP else 0.0
+_EPISODE = 100
+"""The most steps of a lap."""
 
 
 class Laps:
@@ -58,49 +35,59 @@ class Laps:
     def __init__(self, laboratory: Laboratory, seed: int) -> None:
         self._laboratory = laboratory
         self._seed = seed
+        self._options = laboratory.settings.options[0]
         rng = np.random.default_rng(seed)
-        self._steps = [Call(Op.STEP, 0, draw(laboratory.probe.action_space, rng)) for _ in range(8)]
+        self._steps = [Call(Op.STEP, 0, draw(laboratory.probe.action_space, rng)) for _ in range(_EPISODE)]
+        self._made = [Call(Op.MAKE), Call(Op.RESET, 0, (0, self._options))]
 
     def growth(self, seconds: float) -> Case | None:
-        """The shortest lap with which memory grows: a reset, an episode, or a whole env."""
-        whole = [_MAKE, _SEEDED, *self._steps[:2], _CLOSE]
-        for start, lap in (([_MAKE, _SEEDED], [_PLAIN]), ([_MAKE, _SEEDED], [_PLAIN, *self._steps]), ([], whole)):
-            if per_lap := self._per_lap(start, lap, seconds / 3):
-                found = Finding(
-                    Kind.LEAK, "memory", f"memory grows by {format_size(per_lap)} with each lap: {_named(lap)}"
-                )
-                return self._case(found, [*start, *lap], len(start), per_lap)
+        """The shortest lap with which memory or anything else grows: a reset, an episode, a picture, a whole env."""
+        plans = [*self._plans()]
+        for start, lap in plans:
+            work = partial(_grown, self._laboratory.make_env, start, lap, self._laboratory.forks.cells,
+                           seconds / len(plans))  # fmt: skip
+            if grown := self._run(work):
+                signal, what, per_lap, evidence = grown
+                text = f"{what} with each lap: {_named(lap)}"
+                finding = Finding(Kind.LEAK, f"{signal} with {_named(lap)}", text, stack=evidence)
+                return self._case(finding, [*start, *lap], len(start), Growth(signal, per_lap))
         return None
+
+    def _plans(self) -> Iterator[tuple[list[Call], list[Call]]]:
+        """What is done once, and what each lap does."""
+        reset = Call(Op.RESET, 0, (None, self._options))
+        yield self._made, [reset]
+        yield self._made, [reset, *self._steps[:8]]
+        yield self._made, [reset, *self._steps]
+        if self._laboratory.probe.renders:
+            yield self._made, [Call(Op.RENDER)]
+        yield [], [*self._made, *self._steps[:2], Call(Op.CLOSE)]
 
     def leftovers(self) -> Case | None:
         """What each env leaves after ``close()``."""
-        for lap in ([_MAKE, _CLOSE], [_MAKE, _SEEDED, _CLOSE], [_MAKE, _SEEDED, *self._steps[:3], _CLOSE]):
+        render = [Call(Op.RENDER)] * self._laboratory.probe.renders
+        for lap in (self._made[:1], self._made, [*self._made, *self._steps[:3], *render]):
+            lap = [*lap, Call(Op.CLOSE)]
             left = self._run(partial(_left_after, self._laboratory.make_env, lap, self._laboratory.forks.cells))
             if left:
                 kind = left[0].split(" ")[0]
                 text = f"close() leaves something behind each time: {', '.join(left[:3])}"
-                return self._case(Finding(Kind.LEFTOVER, kind, text), lap, 0, 0.0)
+                return self._case(Finding(Kind.LEFTOVER, kind, text), lap, 0)
         return None
-
-    def _per_lap(self, start: Sequence[Call], lap: Sequence[Call], seconds: float) -> float:
-        laboratory = self._laboratory
-        work = partial(_measure, laboratory.make_env, start, lap, laboratory.forks.cells, seconds)
-        memory, laps = self._run(work) or ([], 1)
-        return steady_growth(memory, laps)
 
     def _run(self, work: Callable[[], Any]) -> Any:
         """The result; None if the fork died, which a walk will find."""
         return self._laboratory.forks.run(work, self._laboratory.settings.stall_after + _WITHOUT_CALLS).result
 
-    def _case(self, finding: Finding, calls: Sequence[Call], lap_start: int, per_lap: float) -> Case:
+    def _case(self, finding: Finding, calls: Sequence[Call], start: int, growth: Growth | None = None) -> Case:
         played = Played(finding, tuple(calls))
-        return Case(finding, played, self._seed, journal=tuple(calls), lap_start=lap_start, per_lap=per_lap)
+        return Case(finding, played, self._seed, journal=tuple(calls), lap_start=start, growth=growth)
 
 
 def _named(lap: Sequence[Call]) -> str:
     steps = sum(call.op is Op.STEP for call in lap)
-    names = [f"{call.op.name.lower()}()" for call in lap if call.op is not Op.STEP]
-    return ", ".join(names[:2] + [f"{steps} x step()"] * bool(steps) + names[2:])
+    names = [call.name for call in lap if call.op is not Op.STEP]
+    return ", ".join(names[:2] + [f"{'up to ' * (steps == _EPISODE)}{steps} x step()"] * bool(steps) + names[2:])
 
 
 class _LapPlayer:
@@ -115,29 +102,33 @@ class _LapPlayer:
         self._count += 1
         self._cells[min(self._count, len(self._cells)) - 1] = self._count
         for call in calls:
-            if self._player.allows(call):
+            if self._player.allows(call) and not (call.op is Op.STEP and self._player.state(0) is State.DONE):
                 try:
                     self._player.play(call)
                 except FoundError:  # the walks report it
                     continue
 
 
-def _measure(
+def _grown(
     make_env: Callable[[], Any], start: Sequence[Call], lap: Sequence[Call], cells: Any, seconds: float
-) -> tuple[list[int], int]:
-    """Memory after each phase, and the laps of one."""
-    player, memory = _LapPlayer(make_env, cells), list[int]()
+) -> tuple[str, str, float, str] | None:
+    """What grows: the signal, a text, how much with each lap, and who holds it. The leak check of the tests judges."""
+    player = _LapPlayer(make_env, cells)
     player.play(start)
-    began, laps = time.monotonic(), 0
-    while time.monotonic() - began < seconds / (_PHASES + 1):
-        player.play(lap)
-        laps += 1
-    for _ in range(_PHASES):
-        for _ in range(laps):
-            player.play(lap)
-        gc.collect()
-        memory.append(resident_memory(os.getpid()))
-    return memory, laps
+    check = LeakCheck(LeakSettings(checking=True, budget=seconds))
+    try:
+        for count in judged(check):
+            for _ in range(count):
+                player.play(lap)
+        if check.verdict is None:
+            return None
+        worst = check.leaks()[0]
+        per_lap = worst.judgement.per_lap
+        text = f"{worst.signal.title} grow by {amount(per_lap, worst.signal.unit)}"
+        evidence = "\n\n".join(f"{title}\n{body}".strip() for title, body in check.verdict.sections)
+        return worst.signal.name, text, per_lap, evidence
+    finally:
+        check.close()
 
 
 def _left_after(make_env: Callable[[], Any], lap: Sequence[Call], cells: Any) -> list[str]:
@@ -146,18 +137,18 @@ def _left_after(make_env: Callable[[], Any], lap: Sequence[Call], cells: Any) ->
     player = _LapPlayer(make_env, cells)
     player.play(lap)
     gc.collect()
-    before = ResourceSnapshot()
+    before, files = ResourceSnapshot(), _files()
     for _ in range(_LAPS_AFTER_CLOSE):
         player.play(lap)
     gc.collect()
-    return _still_left(before)
-
-
-def _still_left(before: ResourceSnapshot) -> list[str]:
-    """Threads and processes get a moment to end."""
-    for _ in range(20):
-        left = before.left_since()
+    for _ in range(20):  # threads and processes get a moment to end
+        left = before.left_since() + [f"temporary file {name}" for name in sorted(_files() - files)]
         if len(left) < _LAPS_AFTER_CLOSE:
             return []
         time.sleep(0.05)
     return left
+
+
+def _files() -> set[str]:
+    """The temporary files. Forks have a directory of their own for these."""
+    return set(os.listdir(tempfile.gettempdir()))

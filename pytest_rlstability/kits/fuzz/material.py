@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from pytest_rlstability.kits.fuzz.calls import Call, Op
+from pytest_rlstability.kits.fuzz.calls import Call, Op, Settings
 from pytest_rlstability.kits.fuzz.values import action_table, invalid_actions
 
 _TABLE = 96
@@ -17,21 +17,25 @@ _GAPS = (1, 4, 20, 150, 4000)
 """How many steps pass between two other calls, on average; one of these for an attempt."""
 
 
+_EVENTS = {"reset": 6, "seeded reset": 3, "render": 2, "close": 2, "pickle": 1, "copy": 1, "drop": 1, "switch": 4}
+"""What comes between steps, and how often."""
+
+
 class Material:
     """The calls that an attempt may make, by index, so that the journal needs one number for each."""
 
-    def __init__(self, seed: int, action_space: Any, *, invalid: bool) -> None:
-        rng = np.random.default_rng(seed)
-        self.seed = seed
+    def __init__(self, seed: int, action_space: Any, settings: Settings) -> None:
+        rng = self.rng = np.random.default_rng(seed)
         self.actions = action_table(action_space, rng, _TABLE)
         self.valid_actions = len(self.actions)
-        self.resets: list[tuple[Any, Any]] = [(None, None), (None, {}), (0, None)]
-        self.resets += [(int(rng.integers(2**31)), None) for _ in range(4)]
+        self.resets: list[tuple[Any, Any]] = [(None, options) for options in settings.options]
+        self.plain_resets = len(self.resets)
+        seeds = (0, *(int(rng.integers(2**31)) for _ in range(4)))
+        self.resets += [(seed, settings.options[number % self.plain_resets]) for number, seed in enumerate(seeds)]
         self.valid_resets = len(self.resets)
-        if invalid:
+        if settings.invalid:
             self.actions += invalid_actions(action_space, rng)
             self.resets += [(-1, None), ("one", None), (1.5, None), (None, 5), (2**70, None), (None, {"no such": 1})]
-        self.rng = rng
 
     def code(self, op: Op, env: int, index: int = 0) -> int:
         return op << _OP | env << _ENV | index
@@ -42,11 +46,11 @@ class Material:
             return Call(op, env, self.actions[index], index < self.valid_actions)
         if op is Op.RESET:
             return Call(op, env, self.resets[index], index < self.valid_resets)
-        return Call(op, env)
+        return Call(op, env, 1 - env if index else None)
 
     def seeded_reset(self) -> int:
         """The index of a reset that has a seed."""
-        return int(self.rng.integers(2, self.valid_resets))
+        return int(self.rng.integers(self.plain_resets, self.valid_resets))
 
 
 class Tape:
@@ -59,12 +63,12 @@ class Tape:
         self.two = bool(rng.random() < 0.35)
         self.lingers = bool(rng.random() < 0.3)
         # Some attempts make only a few kinds of calls: a fault that comes early hides all that come later.
-        chances = np.array([6, 3, 2, 2, 1, 1, 4 if self.two else 0]) * (rng.random(7) < 0.7)
-        self._events = chances / chances.sum() if chances.any() else np.eye(7)[0]
+        chances = np.array([*_EVENTS.values()]) * (rng.random(len(_EVENTS)) < 0.7)
+        chances[-1] *= self.two
+        self._events = chances / chances.sum() if chances.any() else np.eye(len(_EVENTS))[0]
 
     def event(self) -> str:
-        names = ("reset", "seeded reset", "render", "close", "pickle", "copy", "switch")
-        return str(self._rng.choice(names, p=self._events))
+        return str(self._rng.choice([*_EVENTS], p=self._events))
 
     def actions(self) -> list[int]:
         """The actions until the next other call, as indexes: patterns one after another."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import closing
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -13,7 +13,8 @@ import pytest
 from pytest_rlstability.model.units import counted, parse_duration
 
 if TYPE_CHECKING:
-    from pytest_rlstability.kits.fuzz.laboratory import Case, Laboratory
+    from pytest_rlstability.kits.fuzz.calls import Case
+    from pytest_rlstability.kits.fuzz.laboratory import Laboratory
 
 
 class FuzzEnv(Protocol):
@@ -22,6 +23,7 @@ class FuzzEnv(Protocol):
     def __call__(
         self, make_env: Callable[[], Any], *, duration: str | float = "10s", seed: int | None = None,
         invalid: bool = False, stall_after: str | float = "10s", shrink_for: str | float = "30s",
+        options: Sequence[dict[str, Any] | None] = (None, {}),
     ) -> str: ...  # fmt: skip
 
 
@@ -30,7 +32,8 @@ def rl_fuzz() -> FuzzEnv:
     """Fuzz an env: ``rl_fuzz(make_env)`` drives it for *duration*, and fails the test with the first fault it finds.
 
     The failure says what broke and has the source of the shortest test that shows it. The attempts run in forked
-    processes, so a crash or a hang of the env is not one of this test. Returns a line about what was done.
+    processes, so a crash or a hang of the env is not one of this test. Each reset gets one of *options*. Returns a line
+    about what was done.
     """
     if not hasattr(os, "fork"):
         pytest.skip("rl_fuzz forks processes, which this system cannot")
@@ -42,14 +45,16 @@ def rl_fuzz() -> FuzzEnv:
 def _fuzz(
     make_env: Callable[[], Any], *, duration: str | float = "10s", seed: int | None = None, invalid: bool = False,
     stall_after: str | float = "10s", shrink_for: str | float = "30s",
+    options: Sequence[dict[str, Any] | None] = (None, {}),
 ) -> str:  # fmt: skip
     from pytest_rlstability.child.progress import heartbeat
-    from pytest_rlstability.kits.fuzz.laboratory import Laboratory, Settings
+    from pytest_rlstability.kits.fuzz.calls import Settings
+    from pytest_rlstability.kits.fuzz.laboratory import Laboratory
     from pytest_rlstability.kits.fuzz.search import Search
 
     settings = Settings(
         parse_duration(duration), random.getrandbits(31) if seed is None else seed, invalid,
-        parse_duration(stall_after), parse_duration(shrink_for),
+        parse_duration(stall_after), parse_duration(shrink_for), tuple(options),
     )  # fmt: skip
     with closing(Laboratory(make_env, settings)) as laboratory:
         search = Search(laboratory, lambda line: heartbeat(), _target(make_env))
@@ -66,7 +71,7 @@ def _target(make_env: Callable[[], Any]) -> str:
 
 
 def _fail(case: Case, make_env: Callable[[], Any], laboratory: Laboratory) -> None:
-    from pytest_rlstability.kits.fuzz.writer import Target, source_of_test
+    from pytest_rlstability.kits.fuzz.written_test import Target, source_of_test
     from pytest_rlstability.model.verdict import Verdict, VerdictFailure, Word
 
     name = getattr(make_env, "__name__", "make_env").replace("<lambda>", "make_env")
@@ -77,7 +82,7 @@ def _fail(case: Case, make_env: Callable[[], Any], laboratory: Laboratory) -> No
     finding = case.finding
     sections = (
         ("", f"after {counted(len(case.calls), 'call')}, seed {laboratory.settings.seed}"),
-        *((("stack of the env", finding.stack),) if finding.stack else ()),
+        *((("evidence", finding.stack),) if finding.stack else ()),
         ("the shortest test that was found", source),
     )
     if finding.kind in Word.__members__:

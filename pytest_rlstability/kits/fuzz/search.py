@@ -6,23 +6,35 @@ import pickle
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import partial
 
 import numpy as np
 
-from pytest_rlstability.kits.fuzz.calls import Call, Finding, Kind, Op
-from pytest_rlstability.kits.fuzz.laboratory import Case, Laboratory, Played, death
+from pytest_rlstability.kits.fuzz.calls import Call, Case, Finding, Kind, Op, Played, Signature
+from pytest_rlstability.kits.fuzz.differences import (
+    Mirror,
+    alone,
+    beside_another,
+    compare,
+    in_fork,
+    last_start,
+    seeded_calls,
+)  # fmt: skip
+from pytest_rlstability.kits.fuzz.laboratory import Laboratory, death
 from pytest_rlstability.kits.fuzz.laps import Laps
 from pytest_rlstability.kits.fuzz.material import Material
-from pytest_rlstability.kits.fuzz.mirror import Mirror, compare, seeded_calls
+from pytest_rlstability.kits.fuzz.player import Answers
 from pytest_rlstability.kits.fuzz.shrink import Play, Shrinker
 from pytest_rlstability.kits.fuzz.walk import Walk, Walked
 from pytest_rlstability.model.units import counted
 
 _FIRST_SLICE, _LONGEST_SLICE = 0.2, 3.0
 """Seconds of the first attempt and of the longest: a short one has few calls to shrink."""
-_LEFTOVER_TURNS, _DIFFERENCE_TURNS, _GROWTH_TURNS = {3, 10, 25}, {4, 12, 30}, {5, 20, 60}
-_GROWTH_SECONDS = 4.5
+_LEFTOVER_TURNS, _GROWTH_TURNS = {3, 10, 25}, {5, 20, 60}
+_GROWTH_SECONDS, _GROWTH_SHARE = 40.0, 0.4
+"""A look for growth takes at most so long, and at most this share of the search."""
+_COMPARED_STEPS = {4: 60, 12: 400, 30: 2000}
 _REPLAYS = 5
 """How often the calls of a finding are played again before it counts as one that does not come back."""
 
@@ -50,8 +62,9 @@ class Search:
         self._say = say
         self._target = target
         self._seeds = np.random.default_rng(laboratory.settings.seed)
-        self._known: set[tuple[Kind, str]] = set()
+        self._known: set[Signature] = set()
         self._slice = _FIRST_SLICE
+        self._comparing = min(5.0, max(1.0, laboratory.settings.seconds / 20))
         self.tally = Tally()
 
     def cases(self) -> Iterator[Case]:
@@ -69,7 +82,7 @@ class Search:
         turn = self.tally.attempts
         if turn in _LEFTOVER_TURNS:
             return self._look_for_leftovers
-        if turn in _DIFFERENCE_TURNS:
+        if turn in _COMPARED_STEPS:
             return self._look_for_differences
         return self._look_for_growth if turn in _GROWTH_TURNS else self._walk_and_shrink
 
@@ -86,34 +99,52 @@ class Search:
         return Laps(self._laboratory, self._draw_seed()).leftovers()
 
     def _look_for_growth(self, deadline: float) -> Case | None:
-        seconds = min(_GROWTH_SECONDS, max(1.0, deadline - time.monotonic()))
+        most = min(_GROWTH_SECONDS, _GROWTH_SHARE * self._laboratory.settings.seconds)
+        seconds = min(most, max(1.0, deadline - time.monotonic()))
         return Laps(self._laboratory, self._draw_seed()).growth(seconds)
 
     def _look_for_differences(self, deadline: float) -> Case | None:
-        """Play the same calls in two fresh interpreters, with other hashes in each."""
-        if not self._target:
-            return None
-        seed = self._draw_seed()
-        material = Material(seed, self._laboratory.probe.action_space, invalid=False)
-        calls = seeded_calls(material.actions, material.rng)
+        """Play the same calls in two processes, then after an earlier episode, then beside another env."""
+        laboratory, seed = self._laboratory, self._draw_seed()
+        material = Material(seed, laboratory.probe.action_space, replace(laboratory.settings, invalid=False))
+        length = _COMPARED_STEPS[self.tally.attempts]
+        calls = seeded_calls(material.actions, laboratory.settings.options[0], material.rng, length)
+        return (
+            self._in_two_processes(calls, seed)
+            or self._compared(calls, seed, partial(self._with_and_without, "after an earlier episode"))
+            or self._compared(beside_another(calls), seed, partial(self._with_and_without, "beside another env"))
+        )
+
+    def _in_two_processes(self, calls: list[Call], seed: int) -> Case | None:
+        """Fresh interpreters with other hashes, if they can import the env; otherwise forks."""
         try:
-            with closing(Mirror(self._target, 1)) as one:
-                with closing(Mirror(self._target, 2 + self.tally.attempts)) as other:
-                    return self._compared(calls, seed, one, other)
+            if self._target:
+                with closing(Mirror(self._target, 1)) as one:
+                    with closing(Mirror(self._target, 2 + self.tally.attempts)) as other:
+                        play = partial(_in_mirrors, one, other, self._comparing)
+                        return self._compared(calls, seed, play, (one.seed, other.seed))
         except (OSError, EOFError, pickle.PickleError) as error:
-            self.tally.unconfirmed.append(f"no comparison of processes: {type(error).__name__}")
+            self.tally.unconfirmed.append(f"no comparison of interpreters: {type(error).__name__}")
             self._target = ""
-            return None
+        return self._compared(calls, seed, self._in_two_forks, (1, 2))
 
-    def _compared(self, calls: list[Call], seed: int, one: Mirror, other: Mirror) -> Case | None:
-        def play(calls: Sequence[Call], _: float | None = None) -> Played:
-            return compare(calls, one.play(calls), other.play(calls))
+    def _in_two_forks(self, calls: Sequence[Call], _: float | None = None) -> Played:
+        return compare(calls, self._in_fork(calls, 1), self._in_fork(calls, 2))
 
-        played = play(calls)
-        if played.finding is None:
+    def _with_and_without(self, where: str, calls: Sequence[Call], _: float | None = None) -> Played:
+        """What the env answers among the other calls, and what it answers alone."""
+        start = last_start(calls)
+        among = [answer for answer in self._in_fork(calls) if answer[0] >= start]
+        return compare(calls, among, self._in_fork(alone(calls)), where)
+
+    def _in_fork(self, calls: Sequence[Call], seed: int = 0) -> Answers:
+        return in_fork(self._laboratory.forks, self._laboratory.make_env, calls, self._comparing, seed)
+
+    def _compared(self, calls: list[Call], seed: int, play: Play, seeds: tuple[int, int] = (0, 0)) -> Case | None:
+        played = play(calls, None)
+        if played.finding is None or played.finding.signature in self._known:
             return None
-        case = Case(played.finding, played, seed, journal=tuple(calls), hash_seeds=(one.seed, other.seed))
-        return self._shrunk(case, play)
+        return self._shrunk(Case(played.finding, played, seed, journal=tuple(calls), hash_seeds=seeds), play)
 
     def _draw_seed(self) -> int:
         return int(self._seeds.integers(2**31))
@@ -122,14 +153,14 @@ class Search:
         """One random walk. What it finds is played again with exact checks."""
         laboratory, settings = self._laboratory, self._laboratory.settings
         seed = self._draw_seed()
-        material = Material(seed, laboratory.probe.action_space, invalid=settings.invalid)
-        ignored = {kind for kind, _ in self._known} - {Kind.CRASH, Kind.STALL}
+        material = Material(seed, laboratory.probe.action_space, settings)
         seconds = min(self._slice, max(0.05, deadline - time.monotonic()))
         self._slice = min(1.3 * self._slice, _LONGEST_SLICE)
 
         def walk() -> Walked:
             cells = laboratory.forks.cells
-            return Walk(laboratory.make_env, material, cells, invalid=settings.invalid, ignored=ignored).run(seconds)
+            walk = Walk(laboratory.make_env, material, cells, invalid=settings.invalid, ignored=self._known)
+            return walk.run(seconds)
 
         ended = laboratory.forks.run(walk, settings.stall_after)
         calls = [material.call(code) for code in ended.codes]
@@ -155,3 +186,7 @@ class Search:
         what = seen.text if seen else "an answer that looked wrong"
         self.tally.unconfirmed.append(f"{what}: not seen again in {_REPLAYS} replays (attempt {seed})")
         return None
+
+
+def _in_mirrors(one: Mirror, other: Mirror, seconds: float, calls: Sequence[Call], _: float | None = None) -> Played:
+    return compare(calls, one.play(calls, seconds), other.play(calls, seconds))

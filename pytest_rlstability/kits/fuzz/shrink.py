@@ -10,8 +10,8 @@ from itertools import chain, groupby
 
 import numpy as np
 
-from pytest_rlstability.kits.fuzz.calls import Call, Kind, Op
-from pytest_rlstability.kits.fuzz.laboratory import Case, Laboratory, Played
+from pytest_rlstability.kits.fuzz.calls import Call, Case, Kind, Op, Played
+from pytest_rlstability.kits.fuzz.laboratory import Laboratory
 from pytest_rlstability.kits.fuzz.values import Style, draw
 
 _STALL_WHILE_SHRINKING = 1.5
@@ -88,7 +88,8 @@ class Shrinker:
 
     def _seeded(self, calls: list[Call]) -> list[Call]:
         """Every reset with a seed or options becomes a plain one; then the first reset of each env gets seed 0."""
-        plain = [replace(call, value=(None, None)) if call.op is Op.RESET and call.valid else call for call in calls]
+        options = self._laboratory.settings.options[0]
+        plain = [replace(call, value=(None, options)) if call.op is Op.RESET and call.valid else call for call in calls]
         return self._shows(with_first_seeds(plain)) or self._shows(with_first_seeds(calls)) or calls
 
     def _suffix(self, calls: list[Call]) -> list[Call]:
@@ -165,7 +166,12 @@ def _renumbered(played: Played) -> Played:
     numbers: dict[int, int] = {}
     for call in played.calls:
         numbers.setdefault(call.env, len(numbers))
-    return replace(played, calls=tuple(replace(call, env=numbers[call.env]) for call in played.calls))
+
+    def renumbered(call: Call) -> Call:
+        beside = call.op in (Op.PICKLE, Op.COPY) and call.value is not None
+        return replace(call, env=numbers[call.env], value=1 - numbers[call.env] if beside else call.value)
+
+    return replace(played, calls=tuple(map(renumbered, played.calls)))
 
 
 def with_first_seeds(calls: Sequence[Call]) -> list[Call]:

@@ -36,14 +36,19 @@ def action_table(space: Any, rng: np.random.Generator, size: int) -> list[Any]:
 
 
 def invalid_actions(space: Any, rng: np.random.Generator) -> list[Any]:
-    """Values that *space* does not contain, as a bug in a policy makes them."""
+    """Values that *space* does not contain, as a bug in a policy makes them; of a nested space, with one part wrong."""
     usual = draw(space, rng)
     tries: list[Any] = [None, "up", -1, 2**31, 10**30, 1.5, float("nan"), [], {}, np.int64(-(2**40)), b"\0"]
     if isinstance(usual, np.ndarray):
         wide: Any = usual.astype(np.float64)
-        tries += [np.full_like(wide, np.nan), np.full_like(wide, np.inf), wide * 1e30 - 1e30, wide[:0], wide[None]]
+        tries += [np.full_like(wide, np.nan), np.full_like(wide, np.inf), wide * 1e30 - 1e30, wide.ravel()[:0], wide[None]]
+    parts: Any = getattr(space, "spaces", None)
     if isinstance(usual, dict):
-        tries.append(dict(list(usual.items())[1:]))
+        tries = [{key: one for key, one in usual.items() if key != gone} for gone in usual]
+        tries += [{**usual, key: bad} for key in usual for bad in invalid_actions(parts[key], rng)]
+    elif isinstance(usual, tuple) and isinstance(parts, tuple) and len(usual) == len(parts):
+        tries += [(*usual[:at], bad, *usual[at + 1 :]) for at in range(len(parts))
+                  for bad in invalid_actions(parts[at], rng)]  # fmt: skip
     return [one for one in tries if not _contains(space, one)]
 
 
@@ -64,7 +69,10 @@ def _discrete(space: Any, rng: np.random.Generator, style: Style) -> Any:
 
 def _box(space: Any, rng: np.random.Generator, style: Style) -> Any:
     low, high = space.low.astype(np.float64), space.high.astype(np.float64)
-    floor, ceiling = np.maximum(low, -_UNBOUNDED), np.minimum(high, _UNBOUNDED)
+    far_out = min(_UNBOUNDED, float(np.finfo(space.dtype).max)) if space.dtype.kind == "f" else _UNBOUNDED
+    floor, ceiling = np.maximum(low, -far_out), np.minimum(high, far_out)
+    # Bounds may both lie further out than that.
+    floor, ceiling = np.minimum(floor, high), np.maximum(ceiling, low)
     if style == "low":
         value = floor
     elif style == "high":
@@ -81,7 +89,8 @@ def _box(space: Any, rng: np.random.Generator, style: Style) -> Any:
         if np.issubdtype(space.dtype, np.integer):
             value = np.floor(near + (far - near + 1) * rng.random(space.shape))
     # Clipped in the space's own type: rounding to float32 may pass a bound.
-    return np.clip(value.astype(space.dtype), space.low, space.high)
+    with np.errstate(invalid="ignore"):
+        return np.asarray(np.clip(value.astype(space.dtype), space.low, space.high))
 
 
 def _multi_binary(space: Any, rng: np.random.Generator, style: Style) -> Any:
@@ -128,7 +137,8 @@ def _sequence(space: Any, rng: np.random.Generator, style: Style) -> Any:
         return tuple(values)
     from gymnasium.vector.utils import concatenate, create_empty_array
 
-    return concatenate(space.feature_space, values, create_empty_array(space.feature_space, len(values)))
+    room = create_empty_array(space.feature_space, len(values))
+    return concatenate(space.feature_space, values, room) if values else room
 
 
 def _graph(space: Any, rng: np.random.Generator, style: Style) -> Any:

@@ -6,22 +6,23 @@ Its checks are cheap ones, made for many steps at once or for some. They only ra
 
 from __future__ import annotations
 
-import gc
+import math
 import time
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from itertools import islice
 from typing import Any
 
 import numpy as np
 
-from pytest_rlstability.kits.fuzz.calls import FoundError, Kind, Op
-from pytest_rlstability.kits.fuzz.compare import copied, same
+from pytest_rlstability.kits.fuzz.answers import copied, is_flag, same, wrong_answer
+from pytest_rlstability.kits.fuzz.calls import Call, FoundError, Kind, Op, Signature
 from pytest_rlstability.kits.fuzz.material import Material, Tape
-from pytest_rlstability.kits.fuzz.player import Player, State, is_api_error, wrong_answer
+from pytest_rlstability.kits.fuzz.player import Player, State, exception, is_api_error
 
-_TOGETHER = 96
-"""Answers that are checked together."""
+_TOGETHER, _ROOM = 96, 16 * 2**20
+"""Answers that are checked together, and the bytes of memory that their observations may take."""
+_ALIAS = (Kind.ALIAS, "observation")
 _LOOK_EVERY = 16
 """Of so many calls, the observation of one is watched for reuse."""
 _CALLS_PER_GAP = 150
@@ -48,7 +49,7 @@ class SuspicionError(Exception):
 
 class Walk:
     """``Walk(make_env, material, cells).run(seconds)`` plays calls until the time is over or one is suspect. Faults of
-    the kinds in *ignored* are known already."""
+    the signatures in *ignored* are known already."""
 
     def __init__(
         self,
@@ -57,7 +58,7 @@ class Walk:
         cells: Any,
         *,
         invalid: bool,
-        ignored: Collection[Kind] = (),
+        ignored: Collection[Signature] = (),
     ) -> None:
         self._player = Player(make_env, invalid=invalid)
         self._material = material
@@ -102,11 +103,15 @@ class Walk:
         try:
             self._player.play(call, self._count - 1)
         except FoundError as found:
-            if found.finding.kind not in self._ignored:
+            if found.finding.signature not in self._ignored:
                 raise
 
     def _start(self, env: int) -> None:
         self._do(Op.MAKE, env)
+        self._begin(env)
+
+    def _begin(self, env: int) -> None:
+        """The first reset of an env, and a new check for it."""
         self._do(Op.RESET, env, self._material.seeded_reset())
         if env in self._checks:
             self._checks[env].check()
@@ -122,19 +127,22 @@ class Walk:
         if event == "close":
             self._close(env)
             self._start(env)
+        elif event == "drop":
+            self._do(Op.DROP, env)
+            self._start(env)
         elif event == "reset":
-            self._do(Op.RESET, env, int(rng.integers(2)) if rng.random() < 0.9 else int(rng.integers(self._all_resets)))
+            resets = self._material.plain_resets if rng.random() < 0.9 else len(self._material.resets)
+            self._do(Op.RESET, env, int(rng.integers(resets)))
         elif event == "seeded reset":
             self._do(Op.RESET, env, self._material.seeded_reset())
+        elif event == "render":
+            self._do(Op.RENDER, env)
         else:
-            self._do({"render": Op.RENDER, "pickle": Op.PICKLE, "copy": Op.COPY}[event], env)
-        if self._player.state(env) is State.FRESH:
-            self._do(Op.RESET, env, self._material.seeded_reset())
+            self._do(Op.PICKLE if event == "pickle" else Op.COPY, env, int(rng.integers(2)))
+        for made in (0, 1):
+            if self._player.state(made) is State.FRESH:
+                self._begin(made)
         return env
-
-    @property
-    def _all_resets(self) -> int:
-        return len(self._material.resets)
 
     def _close(self, env: int) -> None:
         """Close, now and then twice, and now and then use the env once more."""
@@ -145,14 +153,15 @@ class Walk:
             self._do(Op.STEP, env)
         if rng.random() < 0.2:
             self._do(Op.RESET, env)
+        if rng.random() < 0.2:
+            self._do(Op.RENDER, env)
 
     def _finish(self) -> None:
         for check in self._checks.values():
             check.check()
         for env in [*self._player.envs]:
             self._close(env)
-        self._player.envs.clear()
-        gc.collect()
+            self._do(Op.DROP, env)
 
     def _walk(self, env: int, indexes: list[int]) -> None:
         """Steps, with a reset after each episode."""
@@ -170,7 +179,10 @@ class Walk:
         rng = self._material.rng
         if self._tape.lingers and self._player.state(env) is State.DONE and rng.random() < 0.5:
             self._do(Op.STEP, env, int(rng.integers(self._material.valid_actions)))
-        self._do(Op.RESET, env, self._material.seeded_reset() if rng.random() < 0.1 else 0)
+        if self._tape.lingers and rng.random() < 0.2:
+            self._do(Op.RENDER, env)
+        plain = int(rng.integers(self._material.plain_resets))
+        self._do(Op.RESET, env, self._material.seeded_reset() if rng.random() < 0.1 else plain)
         if self._player.state(env) is not State.READY:  # it refuses to be reset
             self._deadline = 0.0
 
@@ -179,7 +191,7 @@ class Walk:
         driven, check, cells, actions = self._player.envs[env], self._checks[env], self._cells, self._material.actions
         step, base, valid = driven.step, self._material.code(Op.STEP, env), self._material.valid_actions
         plain_reset, lingers = self._material.code(Op.RESET, env), self._tape.lingers
-        count, steps, room = self._count, 0, self._most
+        count, steps, room, options = self._count, 0, self._most, self._material.resets[0][1]
         observations, rewards, numbers = check.observations, check.rewards, check.numbers
         try:
             for index in islice(indexes, done, None):
@@ -188,14 +200,16 @@ class Walk:
                 cells[count] = base | index
                 count += 1
                 steps += 1
-                observation, reward, terminated, truncated, _ = step(actions[index])
+                observation, reward, terminated, truncated, info = step(actions[index])
                 observations.append(observation)
                 rewards.append(reward)
                 numbers.append(count - 1)
                 phase = count % _LOOK_EVERY
                 if phase < 2:
                     check.watch(phase, observation, count)
-                    if len(numbers) >= _TOGETHER:
+                    if not (is_flag(terminated) and is_flag(truncated) and isinstance(info, Mapping)):
+                        raise SuspicionError(count - 1)
+                    if len(numbers) >= check.together:
                         check.check()
                         observations, rewards, numbers = check.observations, check.rewards, check.numbers
                     if time.monotonic() >= self._deadline:
@@ -206,13 +220,14 @@ class Walk:
                         break
                     cells[count] = plain_reset
                     count += 1
-                    observations.append(driven.reset(seed=None, options=None)[0])
+                    observations.append(driven.reset(seed=None, options=options)[0])
                     rewards.append(0.0)
                     numbers.append(count - 1)
-        except (Exception, SystemExit) as error:
+        except BaseException as error:  # an env may raise anything
             if isinstance(error, SuspicionError):
                 raise
-            if not is_api_error(error) and Kind.EXCEPTION not in self._ignored:
+            known = is_api_error(error) or exception(error, Call(Op.STEP), 0).signature in self._ignored
+            if not known:
                 raise SuspicionError(count - 1) from None
             self._player.states[env] = State.FRESH
         finally:
@@ -224,9 +239,11 @@ class Walk:
 class AnswerCheck:
     """Gathers the answers of one env and checks many together. One observation in so many is watched for reuse."""
 
-    def __init__(self, space: Any, ignored: Collection[Kind]) -> None:
+    def __init__(self, space: Any, ignored: Collection[Signature]) -> None:
         self._space = space
         self._ignored = ignored
+        size = space.dtype.itemsize * math.prod(space.shape) if type(space).__name__ == "Box" else 1
+        self.together = max(1, min(_TOGETHER, _ROOM // max(size, 1)))
         self._watched: Any = None
         self._copy: Any = None
         self.observations: list[Any] = []
@@ -234,13 +251,11 @@ class AnswerCheck:
         self.numbers: list[int] = []
 
     def watch(self, phase: int, observation: Any, count: int) -> None:
-        """Keep a copy in phase 0, and see in phase 1, one step later, whether the original has changed."""
+        """See in phase 1, one step after the last look, and in phase 0 whether an observation has changed since."""
+        if self._watched is not None and not same(self._watched, self._copy) and _ALIAS not in self._ignored:
+            raise SuspicionError(count - 1)
         if phase == 0:
             self._watched, self._copy = observation, copied(observation)
-        elif self._watched is not None and Kind.ALIAS not in self._ignored:
-            watched, self._watched = self._watched, None
-            if not same(watched, self._copy):
-                raise SuspicionError(count - 1)
 
     def check(self) -> None:
         """Check what was gathered; a suspicion names the first call."""
@@ -249,8 +264,8 @@ class AnswerCheck:
         if self._are_fine(observations, rewards):
             return
         for observation, reward, number in zip(observations, rewards, numbers, strict=True):
-            finding = wrong_answer(self._space, observation, reward, Op.STEP, number)
-            if finding and finding.kind not in self._ignored:
+            finding = wrong_answer(self._space, observation, reward, Call(Op.STEP), number)
+            if finding and finding.signature not in self._ignored:
                 raise SuspicionError(number)
 
     def _are_fine(self, observations: list[Any], rewards: list[Any]) -> bool:

@@ -15,9 +15,10 @@ if not hasattr(os, "fork"):
 
 import planted_envs
 
-from pytest_rlstability.kits.fuzz.laboratory import Case, Laboratory, Settings
+from pytest_rlstability.kits.fuzz.calls import Case, Settings
+from pytest_rlstability.kits.fuzz.laboratory import Laboratory
 from pytest_rlstability.kits.fuzz.search import Search
-from pytest_rlstability.kits.fuzz.writer import Target, source_of_test
+from pytest_rlstability.kits.fuzz.written_test import Target, source_of_test
 
 FAULTS = [
     ("CrashOnThirdReset", "CRASH: SIGABRT in reset()", 4),
@@ -29,7 +30,7 @@ FAULTS = [
     ("LeavesItsSpace", "SPACE: observation[1] is 11.0, outside -10.0 to 10.0", 12),
     ("ReusesItsBuffer", "ALIAS: step() overwrote the observation", 3),
     ("HangsOnAction", "STALL: step() did not return within", 3),
-    ("LeaksOnReset", "LEAK: memory grows by", 3),
+    ("LeaksOnReset", "LEAK: malloc bytes in use grow by", 3),
     ("LeavesDescriptors", "LEFTOVER: close() leaves something behind each time: descriptor", 2),
     ("FollowsSetOrder", "DIFFERS: the same seed and actions gave another observation in another process, at call 2", 2),
     ("UsesGlobalNumbers", "DIFFERS: the same seed and actions gave another observation", 3),
