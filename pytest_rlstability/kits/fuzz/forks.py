@@ -31,6 +31,7 @@ import numpy as np
 from pytest_rlstability.model.stack_dump import StackDump, parse_dump
 from pytest_rlstability.osinfo.fatal_signals import STACKS_SIGNAL, ask_for_stacks, default_fatal_signals, signal_of_exit
 from pytest_rlstability.osinfo.process_control import die_with_parent, exit_descriptor, kill_tree
+from pytest_rlstability.osinfo.processes import delay_of
 
 _LOOK_EVERY = 0.1
 _TAIL = 2000
@@ -128,13 +129,13 @@ class Forks:
         faulthandler.enable(stacks)
         if STACKS_SIGNAL is not None:
             faulthandler.register(STACKS_SIGNAL, stacks)
-        gc.unfreeze()
+        gc.freeze()  # a collection visits only what the env makes
 
     def _watch(self, pid: int, reader: int, stall_after: float) -> Ended:
         """Read what it sends until it ends, or until no call was begun for *stall_after* seconds."""
         descriptor = exit_descriptor(pid)
         answer = bytearray()
-        seen, since, open_ends = -1, time.monotonic(), [reader]
+        seen, since, open_ends = -1, 0.0, [reader]
         try:
             while True:
                 waits = [*open_ends, *([descriptor] if descriptor is not None else [])]
@@ -146,9 +147,11 @@ class Forks:
                         open_ends = []
                 if (descriptor in ready and reader not in ready) or (descriptor is None and not open_ends):
                     return self._ended(pid, answer)
+                # The time in which the fork waits for a processor does not count: the machine may be busy.
+                now = time.monotonic() - delay_of(pid)
                 if (used := self._used()) != seen or reader in ready:
-                    seen, since = used, time.monotonic()
-                elif time.monotonic() - since > stall_after:
+                    seen, since = used, now
+                elif now - since > stall_after:
                     return self._stalled(pid)
         finally:
             if descriptor is not None:

@@ -50,10 +50,10 @@ class Laboratory:
     def close(self) -> None:
         self.forks.close()
 
-    def play(self, calls: Sequence[Call], stall_after: float | None = None) -> Played:
-        """Play *calls* with exact checks."""
+    def play(self, calls: Sequence[Call], stall_after: float | None = None, *, checked: bool = True) -> Played:
+        """Play *calls*, with exact checks of the answers if they are *checked*."""
         limit, cells, invalid = stall_after or self.settings.stall_after, self.forks.cells, self.settings.invalid
-        ended = self.forks.run(lambda: play_all(self.make_env, calls, cells, invalid=invalid), limit)
+        ended = self.forks.run(lambda: play_all(self.make_env, calls, cells, invalid=invalid, checked=checked), limit)
         made = [calls[(code & ~RAISED) - 1] for code in ended.codes]
         raised = frozenset(number for number, code in enumerate(ended.codes) if code & RAISED)
         finding = death(ended, made[-1], limit) if ended.died else ended.result

@@ -8,16 +8,19 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
+from importlib import import_module
 from typing import Any
 
 import numpy as np
 
 from pytest_rlstability.child.resources import ResourceSnapshot
+from pytest_rlstability.kits import PLUGINS
 from pytest_rlstability.kits.fuzz.calls import Call, Case, Finding, FoundError, Growth, Kind, Op, Played
 from pytest_rlstability.kits.fuzz.laboratory import Laboratory
 from pytest_rlstability.kits.fuzz.player import Player, State
 from pytest_rlstability.kits.fuzz.values import draw
 from pytest_rlstability.leaks.check import LeakCheck
+from pytest_rlstability.leaks.known_leaks import KnownLeak, shipped_known_leaks
 from pytest_rlstability.leaks.outcome import run as judged
 from pytest_rlstability.leaks.report import amount
 from pytest_rlstability.leaks.settings import LeakSettings
@@ -25,6 +28,8 @@ from pytest_rlstability.leaks.settings import LeakSettings
 _WITHOUT_CALLS = 20.0
 """Seconds that a fork may take to look at memory or at what is left, in which it makes no call."""
 _LAPS_AFTER_CLOSE = 3
+_CONFIRMING = 15.0
+"""Seconds in which growth must go on, at least, to be a leak."""
 _EPISODE = 100
 """The most steps of a lap."""
 
@@ -44,14 +49,17 @@ class Laps:
         """The shortest lap with which memory or anything else grows: a reset, an episode, a picture, a whole env."""
         plans = [*self._plans()]
         for start, lap in plans:
-            work = partial(_grown, self._laboratory.make_env, start, lap, self._laboratory.forks.cells,
-                           seconds / len(plans))  # fmt: skip
-            if grown := self._run(work):
+            grown = self._grown(start, lap, seconds / len(plans))
+            # What grew in a short time may be a cache that fills up.
+            if grown and (grown := self._grown(start, lap, max(_CONFIRMING, seconds))):
                 signal, what, per_lap, evidence = grown
-                text = f"{what} with each lap: {_named(lap)}"
-                finding = Finding(Kind.LEAK, f"{signal} with {_named(lap)}", text, stack=evidence)
+                finding = Finding(Kind.LEAK, f"{signal} with {_named(lap)}", f"{what} with each lap: {_named(lap)}",
+                                  stack=evidence)  # fmt: skip
                 return self._case(finding, [*start, *lap], len(start), Growth(signal, per_lap))
         return None
+
+    def _grown(self, start: list[Call], lap: list[Call], seconds: float) -> Any:
+        return self._run(partial(_grown, self._laboratory.make_env, start, lap, self._laboratory.forks.cells, seconds))
 
     def _plans(self) -> Iterator[tuple[list[Call], list[Call]]]:
         """What is done once, and what each lap does."""
@@ -115,7 +123,7 @@ def _grown(
     """What grows: the signal, a text, how much with each lap, and who holds it. The leak check of the tests judges."""
     player = _LapPlayer(make_env, cells)
     player.play(start)
-    check = LeakCheck(LeakSettings(checking=True, budget=seconds))
+    check = LeakCheck(LeakSettings(checking=True, budget=seconds, open_known_leaks=_known_leaks))
     try:
         for count in judged(check):
             for _ in range(count):
@@ -129,6 +137,13 @@ def _grown(
         return worst.signal.name, text, per_lap, evidence
     finally:
         check.close()
+
+
+def _known_leaks() -> list[KnownLeak]:
+    """What the kits, too, know of memory that libraries keep."""
+    kits = (import_module(name) for name in PLUGINS)
+    theirs = (known for kit in kits for known in getattr(kit, "pytest_rlstability_known_leaks", list)())
+    return [*shipped_known_leaks(), *theirs]
 
 
 def _left_after(make_env: Callable[[], Any], lap: Sequence[Call], cells: Any) -> list[str]:

@@ -61,7 +61,7 @@ class Tape:
         self._material = material
         self.gap = int(rng.choice(_GAPS))
         self.two = bool(rng.random() < 0.35)
-        self.lingers = bool(rng.random() < 0.3)
+        self.lingers = bool(rng.random() < 0.5)
         # Some attempts make only a few kinds of calls: a fault that comes early hides all that come later.
         chances = np.array([*_EVENTS.values()]) * (rng.random(len(_EVENTS)) < 0.7)
         chances[-1] *= self.two

@@ -31,10 +31,11 @@ from pytest_rlstability.model.units import counted
 
 _FIRST_SLICE, _LONGEST_SLICE = 0.2, 3.0
 """Seconds of the first attempt and of the longest: a short one has few calls to shrink."""
-_LEFTOVER_TURNS, _GROWTH_TURNS = {3, 10, 25}, {5, 20, 60}
+_LEFTOVER_TURNS, _GROWTH_TURNS = {3, 10, 25}, {8, 20, 60}
 _GROWTH_SECONDS, _GROWTH_SHARE = 40.0, 0.4
 """A look for growth takes at most so long, and at most this share of the search."""
-_COMPARED_STEPS = {4: 60, 12: 400, 30: 2000}
+_COMPARED_STEPS = {4: 20, 12: 200, 16: 60, 30: 2000}
+"""The turns in which answers are compared, and how many of them."""
 _REPLAYS = 5
 """How often the calls of a finding are played again before it counts as one that does not come back."""
 
@@ -64,7 +65,7 @@ class Search:
         self._seeds = np.random.default_rng(laboratory.settings.seed)
         self._known: set[Signature] = set()
         self._slice = _FIRST_SLICE
-        self._comparing = min(5.0, max(1.0, laboratory.settings.seconds / 20))
+        self._comparing = min(5.0, max(2.0, laboratory.settings.seconds / 20))
         self.tally = Tally()
 
     def cases(self) -> Iterator[Case]:
@@ -88,7 +89,12 @@ class Search:
 
     def _walk_and_shrink(self, deadline: float) -> Case | None:
         case = self._attempt(deadline)
-        return case if case is None or case.finding.signature in self._known else self._shrunk(case)
+        if case is None or case.finding.signature in self._known:
+            return None
+        shrunk = self._shrunk(case)
+        if shrunk.seen == 0 and shrunk.finding.kind is not Kind.CRASH:
+            return self._not_confirmed(shrunk.finding.text, shrunk.tries, shrunk.seed)
+        return shrunk
 
     def _shrunk(self, case: Case, play: Play | None = None) -> Case:
         self._say(f"{case.finding.kind}: {case.finding.text}; shrinking {counted(len(case.calls), 'call')}")
@@ -109,10 +115,14 @@ class Search:
         material = Material(seed, laboratory.probe.action_space, replace(laboratory.settings, invalid=False))
         length = _COMPARED_STEPS[self.tally.attempts]
         calls = seeded_calls(material.actions, laboratory.settings.options[0], material.rng, length)
+        after = partial(self._with_and_without, "after an earlier episode")
+        beside = partial(self._with_and_without, "beside another env")
+        one_less = [*calls[: last_start(calls) - 1], *calls[last_start(calls) :]]
         return (
             self._in_two_processes(calls, seed)
-            or self._compared(calls, seed, partial(self._with_and_without, "after an earlier episode"))
-            or self._compared(beside_another(calls), seed, partial(self._with_and_without, "beside another env"))
+            or self._compared(calls, seed, after)
+            or self._compared(one_less, seed, after)
+            or self._compared(beside_another(calls), seed, beside)
         )
 
     def _in_two_processes(self, calls: list[Call], seed: int) -> Case | None:
@@ -163,7 +173,8 @@ class Search:
             return walk.run(seconds)
 
         ended = laboratory.forks.run(walk, settings.stall_after)
-        calls = [material.call(code) for code in ended.codes]
+        known = {code: material.call(code) for code in set(ended.codes)}
+        calls = [known[code] for code in ended.codes]
         if ended.died:
             self.tally.steps += sum(call.op is Op.STEP for call in calls)
             finding = death(ended, calls[-1], settings.stall_after)
@@ -183,9 +194,10 @@ class Search:
                 return Case(played.finding, played, seed, 1, tries, tuple(calls))
         if seen is not None and seen.kind is Kind.CRASH:
             return Case(seen, Played(seen, tuple(calls)), seed, 0, _REPLAYS, tuple(calls))
-        what = seen.text if seen else "an answer that looked wrong"
-        self.tally.unconfirmed.append(f"{what}: not seen again in {_REPLAYS} replays (attempt {seed})")
-        return None
+        return self._not_confirmed(seen.text if seen else "an answer that looked wrong", _REPLAYS, seed)
+
+    def _not_confirmed(self, what: str, replays: int, seed: int) -> None:
+        self.tally.unconfirmed.append(f"{what}: not seen again in {replays} replays (attempt {seed})")
 
 
 def _in_mirrors(one: Mirror, other: Mirror, seconds: float, calls: Sequence[Call], _: float | None = None) -> Played:

@@ -6,6 +6,7 @@ import math
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 from itertools import chain, groupby
 
 import numpy as np
@@ -17,7 +18,7 @@ from pytest_rlstability.kits.fuzz.values import Style, draw
 _STALL_WHILE_SHRINKING = 1.5
 """Seconds after which a call counts as stuck while a STALL is shrunk: each one that is, costs as many."""
 _FEW = 60
-"""As many calls are simplified one by one; of more, equal ones are together."""
+"""As many calls are simplified one by one; of more, equal ones are together. As many runs are shortened."""
 _SIMPLE: tuple[Style, ...] = ("zero", "low", "high")
 _MOST_TRIES = 12
 _MISSED = 0.05
@@ -33,7 +34,7 @@ class Shrinker:
 
     def __init__(self, laboratory: Laboratory, case: Case, deadline: float, play: Play | None = None) -> None:
         self._laboratory = laboratory
-        self._play = play or laboratory.play
+        self._play = play or partial(laboratory.play, checked=case.finding.kind not in (Kind.CRASH, Kind.STALL))
         self._case = case
         self._deadline = deadline
         self._finding = case.finding
@@ -41,6 +42,7 @@ class Shrinker:
         self._stall_after: float | None = None
         self._tries = 1
         self._numbers: dict[str, int] = {}
+        self._known: dict[int, tuple[Call, int]] = {}
         self._tried: set[tuple[int, ...]] = set()
 
     def shrink(self) -> Case:
@@ -53,8 +55,20 @@ class Shrinker:
             return replace(self._case, seen=0, tries=tries)
         if seen < tries:
             self._tries = min(_MOST_TRIES, math.ceil(math.log(_MISSED) / math.log(1 - seen / tries)))
-        for improve in (self._seeded, self._suffix, self._one_action, self._shorter_runs, self._fewer, self._simpler):
+        for improve in (
+            self._seeded,
+            self._fewer_kinds,
+            self._suffix,
+            self._one_action,
+            self._shorter_runs,
+            self._fewer,
+            self._simpler,
+        ):
             calls = improve(calls)
+        if self._stall_after is not None:
+            self._stall_after = None
+            if self._shows_once(calls) is None:  # what is left was only slow
+                return replace(self._case, seen=seen, tries=tries)
         finding, played = self._last.finding or self._finding, _renumbered(self._last)
         return replace(self._case, finding=finding, played=played, seen=seen, tries=tries)
 
@@ -75,7 +89,9 @@ class Shrinker:
 
     def _shows(self, calls: Sequence[Call]) -> list[Call] | None:
         """The same in as many tries as it takes; calls that were tried before are not tried again."""
-        key = tuple(self._numbers.setdefault(repr(call), len(self._numbers)) for call in calls)
+        if time.monotonic() >= self._deadline:
+            return None
+        key = tuple(map(self._number, calls))
         if key in self._tried:
             return None
         self._tried.add(key)
@@ -86,11 +102,28 @@ class Shrinker:
                 return made
         return None
 
+    def _number(self, call: Call) -> int:
+        """The same for equal calls. Most are the same object, for which the text is made once."""
+        if id(call) not in self._known:
+            self._known[id(call)] = call, self._numbers.setdefault(repr(call), len(self._numbers))
+        return self._known[id(call)][1]
+
     def _seeded(self, calls: list[Call]) -> list[Call]:
-        """Every reset with a seed or options becomes a plain one; then the first reset of each env gets seed 0."""
-        options = self._laboratory.settings.options[0]
-        plain = [replace(call, value=(None, options)) if call.op is Op.RESET and call.valid else call for call in calls]
-        return self._shows(with_first_seeds(plain)) or self._shows(with_first_seeds(calls)) or calls
+        """Every reset with a seed or options becomes a plain one, or one with seed 0; the first of each env has it."""
+        for seed in (None, 0):
+            value = (seed, self._laboratory.settings.options[0])
+            plain = [replace(call, value=value) if call.op is Op.RESET and call.valid else call for call in calls]
+            if shown := self._shows(with_first_seeds(plain)):
+                return shown
+        return self._shows(with_first_seeds(calls)) or calls
+
+    def _fewer_kinds(self, calls: list[Call]) -> list[Call]:
+        """Without the second env, and without all calls of one kind."""
+        calls = self._shows([call for call in calls if call.env == 0]) or calls
+        for op in Op:
+            if op is not Op.MAKE:
+                calls = self._shows([call for call in calls if call.op is not op]) or calls
+        return calls
 
     def _suffix(self, calls: list[Call]) -> list[Call]:
         """Only the last calls, after what makes and resets the envs; twice as many of them each time."""
@@ -114,8 +147,9 @@ class Shrinker:
 
     def _shorter_runs(self, calls: list[Call]) -> list[Call]:
         """Runs of the same call, each as short as may be, by halving."""
-        runs = [[*group] for _, group in groupby(calls, key=repr)]
-        for number, run in enumerate(runs):
+        runs = [[*group] for _, group in groupby(calls, key=self._number)]
+        for number in sorted(range(len(runs)), key=lambda number: -len(runs[number]))[:_FEW]:
+            run = runs[number]
             least, most = 0, len(run)
             while len(run) > 2 and least < most:
                 middle = (least + most) // 2

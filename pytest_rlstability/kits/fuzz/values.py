@@ -41,7 +41,13 @@ def invalid_actions(space: Any, rng: np.random.Generator) -> list[Any]:
     tries: list[Any] = [None, "up", -1, 2**31, 10**30, 1.5, float("nan"), [], {}, np.int64(-(2**40)), b"\0"]
     if isinstance(usual, np.ndarray):
         wide: Any = usual.astype(np.float64)
-        tries += [np.full_like(wide, np.nan), np.full_like(wide, np.inf), wide * 1e30 - 1e30, wide.ravel()[:0], wide[None]]
+        tries += [
+            np.full_like(wide, np.nan),
+            np.full_like(wide, np.inf),
+            wide * 1e30 - 1e30,
+            wide.ravel()[:0],
+            wide[None],
+        ]
     parts: Any = getattr(space, "spaces", None)
     if isinstance(usual, dict):
         tries = [{key: one for key, one in usual.items() if key != gone} for gone in usual]
