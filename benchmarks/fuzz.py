@@ -1,8 +1,9 @@
 """How much ``rlstability fuzz`` finds: 20 envs with one planted fault each, and the same 20 without it.
 
-``python benchmarks/fuzz.py [seconds]`` searches each env for at most so many seconds (60). Beside it run ``check_env``
-of Gymnasium and SB3 and ten seconds of random actions, each in a process of its own: they find a fault when they die,
-hang or raise. *calls* is the length of the shortest test, *least* the fewest calls that show the fault.
+``python benchmarks/fuzz.py [seconds] [first] [end]`` searches each env for at most so many seconds (60), and its twin
+for half of them. Beside it run ``check_env`` of Gymnasium and SB3 and random actions for the same time, each in a
+process of its own: they find a fault when they die, hang or raise. *calls* is the length of the shortest test, *least*
+the fewest calls that show the fault. With *first* and *end* only some of the faults are tried.
 """
 
 from __future__ import annotations
@@ -155,16 +156,16 @@ def search(name: str, planted: bool, seconds: float) -> tuple[str, int, float]:
     return (case.finding.kind, len(case.calls), time.monotonic() - began) if case else ("", 0, time.monotonic() - began)
 
 
-def peer(way: str, number: int, seconds: float = 10.0) -> bool:
+def peer(way: str, number: int, seconds: float) -> bool:
     """Whether another way to check an env notices the fault."""
+    command = [sys.executable, __file__, way, str(number), str(seconds)]
     try:
-        result = subprocess.run([sys.executable, __file__, way, str(number)], capture_output=True, timeout=seconds + 20)
+        return subprocess.run(command, capture_output=True, timeout=seconds + 20).returncode != 0
     except subprocess.TimeoutExpired:
         return True
-    return result.returncode != 0
 
 
-def play_peer(way: str, number: int) -> None:
+def play_peer(way: str, number: int, seconds: float) -> None:
     env = globals()[f"planted_{number}"]()
     if way == "gymnasium":
         from gymnasium.utils.env_checker import check_env
@@ -175,38 +176,35 @@ def play_peer(way: str, number: int) -> None:
 
         check(env)
     else:
-        end = time.monotonic() + 10
+        end = time.monotonic() + seconds
         env.reset(seed=0)
         while time.monotonic() < end:
             env.step(env.action_space.sample())
         env.close()
 
 
-def main(seconds: float, with_peers: bool) -> None:
+def main(seconds: float, first: int, end: int) -> None:
     found, ratios, alarms, others = 0, [], 0, {"gymnasium": 0, "sb3": 0, "random": 0}
-    for number, (name, (_, _, least)) in enumerate(FAULTS.items()):
+    rows = [*enumerate(FAULTS.items())][first:end]
+    for number, (name, (_, _, least)) in rows:
         kind, calls, spent = search(name, True, seconds)
-        alarm = search(name, False, min(seconds, 10.0))[0]
+        alarm = search(name, False, seconds / 2)[0]
         found += bool(kind)
         alarms += bool(alarm)
         ratios += [calls / least] if kind else []
-        seen = [way for way in others if with_peers and peer(way, number)]
+        seen = [way for way in others if peer(way, number, seconds)]
         for way in seen:
             others[way] += 1
-        twin = alarm or "clean"
-        print(f"{name:30} {kind or 'not found':10} {calls:5} calls, least {least:5}, {spent:5.1f} s; twin: {twin}; "
-              f"also: {', '.join(seen) or '-'}", flush=True)  # fmt: skip
-    print(
-        f"found {found} of {len(FAULTS)}, calls {statistics.median(ratios):.2f} x least (median), "
-        f"{alarms} alarms in twins"
-    )
-    if with_peers:
-        print(", ".join(f"{way} {count}" for way, count in others.items()))
+        print(f"| {name} | {kind or 'not found'} | {spent:.1f} s | {calls} | {least} | {', '.join(seen) or '-'} | "
+              f"{alarm or 'nothing'} |", flush=True)  # fmt: skip
+    print(f"found {found} of {len(rows)}, calls {statistics.median(ratios):.2f} x least (median), {alarms} alarms in "
+          f"twins; others: {', '.join(f'{way} {count}' for way, count in others.items())}")  # fmt: skip
     assert threading.active_count() == 1
 
 
 if __name__ == "__main__":
-    if len(sys.argv) == 3 and sys.argv[1] in ("gymnasium", "sb3", "random"):
-        play_peer(sys.argv[1], int(sys.argv[2]))
+    if sys.argv[1:2] and sys.argv[1] in ("gymnasium", "sb3", "random"):
+        play_peer(sys.argv[1], int(sys.argv[2]), float(sys.argv[3]))
     else:
-        main(float(sys.argv[1]) if len(sys.argv) > 1 else 60.0, "--no-peers" not in sys.argv)
+        given = [float(word) for word in sys.argv[1:]] + [60.0, 0, len(FAULTS)][len(sys.argv) - 1 :]
+        main(given[0], int(given[1]), int(given[2]))

@@ -93,7 +93,8 @@ class Search:
             return None
         shrunk = self._shrunk(case)
         if shrunk.seen == 0 and shrunk.finding.kind is not Kind.CRASH:
-            return self._not_confirmed(shrunk.finding.text, shrunk.tries, shrunk.seed)
+            self._not_confirmed(shrunk.finding.text, shrunk.tries, shrunk.seed)
+            return None
         return shrunk
 
     def _shrunk(self, case: Case, play: Play | None = None) -> Case:
@@ -118,12 +119,13 @@ class Search:
         after = partial(self._with_and_without, "after an earlier episode")
         beside = partial(self._with_and_without, "beside another env")
         one_less = [*calls[: last_start(calls) - 1], *calls[last_start(calls) :]]
-        return (
-            self._in_two_processes(calls, seed)
-            or self._compared(calls, seed, after)
-            or self._compared(one_less, seed, after)
-            or self._compared(beside_another(calls), seed, beside)
+        looks = (
+            partial(self._in_two_processes, calls, seed),
+            partial(self._compared, calls, seed, after),
+            partial(self._compared, one_less, seed, after),
+            partial(self._compared, beside_another(calls), seed, beside),
         )
+        return next(filter(None, (look() for look in looks if time.monotonic() < deadline)), None)
 
     def _in_two_processes(self, calls: list[Call], seed: int) -> Case | None:
         """Fresh interpreters with other hashes, if they can import the env; otherwise forks."""
@@ -194,7 +196,8 @@ class Search:
                 return Case(played.finding, played, seed, 1, tries, tuple(calls))
         if seen is not None and seen.kind is Kind.CRASH:
             return Case(seen, Played(seen, tuple(calls)), seed, 0, _REPLAYS, tuple(calls))
-        return self._not_confirmed(seen.text if seen else "an answer that looked wrong", _REPLAYS, seed)
+        self._not_confirmed(seen.text if seen else "an answer that looked wrong", _REPLAYS, seed)
+        return None
 
     def _not_confirmed(self, what: str, replays: int, seed: int) -> None:
         self.tally.unconfirmed.append(f"{what}: not seen again in {replays} replays (attempt {seed})")

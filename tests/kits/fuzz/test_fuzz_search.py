@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 import pytest
 from conftest import RunPytest
@@ -34,22 +35,36 @@ FAULTS = [
     ("LeavesDescriptors", "LEFTOVER: close() leaves something behind each time: descriptor", 2),
     ("FollowsSetOrder", "DIFFERS: the same seed and actions gave another observation in another process, at call 2", 2),
     ("UsesGlobalNumbers", "DIFFERS: the same seed and actions gave another observation", 3),
+    ("KeepsItsWind", "DIFFERS: the same seed and actions gave another observation[0]", 4),
+    ("SharesItsWorld", "DIFFERS: the same seed and actions gave another observation[0]", 6),
+    ("SharesItsHandle", "CRASH: SIGABRT in close()", 4),
+    ("ReusesTwoBuffers", "ALIAS: step() overwrote the observation that reset(), 2 calls before, had returned", 4),
+    ("HasNoInfo", "SPACE: the info of step() is NoneType None, not a dict", 3),
+    ("CrashesWhenCollected", "CRASH: SIGABRT in drop()", 5),
+    ("RaisesAnything", "EXCEPTION: step() raised GeneratorExit: no world", 7),
+    ("LeavesDescriptorsOnReset", "LEAK: file descriptors grow by 1 with each lap: reset()", 3),
+    ("LeavesItsSpaceInParallel", "SPACE: observation['right'][0] is 9.0, outside 0.0 to 5.0", 8),
+    ("LeavesItsSpaceInTurns", "SPACE: observation['right'][0] is 9.0, outside 0.0 to 5.0", 9),
 ]
-WORDS_OF_TESTS = {"NAN": "has a NaN", "SPACE": "is not in Box", "ALIAS": "not equal", "EXCEPTION": "KeyError"}
+WORDS_OF_TESTS = {"NAN": "has a NaN", "SPACE": "is not", "ALIAS": "not equal", "EXCEPTION": "Error"}
 """What the written test's failure says where it has no verdict."""
 
 
-def first_case(name: str, *, seconds: float = 60.0, invalid: bool = False) -> Case | None:
-    settings = Settings(seconds, 1, invalid, stall_after=1.0, shrink_seconds=20.0)
+def first_case(name: str, *, seconds: float = 60.0, **how: Any) -> Case | None:
+    settings = Settings(seconds, 1, stall_after=1.0, shrink_seconds=20.0, **how)
     with closing(Laboratory(getattr(planted_envs, name), settings)) as laboratory:
         return next(Search(laboratory, lambda line: None, f"planted_envs:{name}").cases(), None)
 
 
 def written(case: Case, name: str) -> str:
-    return source_of_test(case, Target("planted_envs", name, "rlstability fuzz"), 1.0)
+    adapter = "ParallelAdapter" if name.endswith("InParallel") else "TurnAdapter" if name.endswith("InTurns") else ""
+    return source_of_test(case, Target("planted_envs", name, "rlstability fuzz", adapter=adapter), 1.0)
 
 
-SLOW = ("CrashAtStep1000", "HangsOnAction", "LeaksOnReset", "FollowsSetOrder")
+SLOW = (
+    "CrashAtStep1000", "HangsOnAction", "LeaksOnReset", "FollowsSetOrder", "UsesGlobalNumbers", "KeepsItsWind",
+    "SharesItsWorld", "LeavesDescriptorsOnReset",
+)  # fmt: skip
 TABLE = [pytest.param(*row, id=row[0], marks=[pytest.mark.slow] * (row[0] in SLOW)) for row in FAULTS]
 
 
@@ -78,9 +93,21 @@ def test_written_tests_fail_as_the_findings_did(run_pytest: RunPytest) -> None:
         assert WORDS_OF_TESTS.get(kind, kind) in message
 
 
-@pytest.mark.parametrize("env", ["Innocent", "InnocentClassic"])
+@pytest.mark.parametrize("env", ["Innocent", "InnocentClassic", "InnocentInParallel", "InnocentInTurns"])
 def test_nothing_is_found_in_an_innocent_env(env: str) -> None:
     assert first_case(env, seconds=2.0) is None
+
+
+@pytest.mark.slow
+def test_cache_that_fills_up_is_not_a_leak() -> None:
+    assert first_case("InnocentCache", seconds=15.0) is None
+
+
+def test_resets_have_only_the_options_that_are_given() -> None:
+    assert first_case("InnocentNeedsLevel", seconds=2.0, options=({"level": 1}, {"level": 2})) is None
+    case = first_case("InnocentNeedsLevel")
+    assert case is not None
+    assert case.finding.text == "reset() raised KeyError: 'level'"
 
 
 def test_only_invalid_calls_reach_what_the_rules_forbid() -> None:
