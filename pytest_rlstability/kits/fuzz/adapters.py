@@ -31,7 +31,7 @@ class AgentsSpace:
 
 
 class Adapter:
-    """What the adapters share: the env in *env*, spaces that hold one action for every agent."""
+    """What the adapters share: the env in *env* and its spaces."""
 
     check = "env.observation_space.contains(observation)"
     """The source of a check of the observation, for the test that is written."""
@@ -41,6 +41,10 @@ class Adapter:
     def __init__(self, env: Any) -> None:
         self.env = env
         self.render_mode = getattr(env, "render_mode", None)
+        self.action_space, self.observation_space = self._spaces()
+
+    def _spaces(self) -> tuple[Any, Any]:
+        return self.env.action_space, self.env.observation_space
 
     @staticmethod
     def fits(env: Any) -> bool:
@@ -54,7 +58,10 @@ class Adapter:
 
     @staticmethod
     def play(env: Any, action: Any) -> Any:
-        raise NotImplementedError
+        return env.step(action)
+
+    def reset(self, *, seed: Any = None, options: Any = None) -> Any:
+        return self.env.reset(seed=seed, options=options)
 
     def render(self) -> Any:
         return self.env.render()
@@ -62,22 +69,22 @@ class Adapter:
     def close(self) -> None:
         self.env.close()
 
-    def _agents_spaces(self) -> None:
+
+class AgentsAdapter(Adapter):
+    """What PettingZoo's two kinds share: spaces that hold an action or an observation for each agent."""
+
+    def _spaces(self) -> tuple[Any, Any]:
         from gymnasium.spaces import Dict
 
-        agents = self.env.possible_agents
-        self.action_space = Dict({agent: self.env.action_space(agent) for agent in agents})
-        self.observation_space: Any = AgentsSpace({agent: self.env.observation_space(agent) for agent in agents})
+        env, agents = self.env, self.env.possible_agents
+        observations = AgentsSpace({agent: env.observation_space(agent) for agent in agents})
+        return Dict({agent: env.action_space(agent) for agent in agents}), observations
 
 
-class ParallelAdapter(Adapter):
+class ParallelAdapter(AgentsAdapter):
     """PettingZoo's parallel API. An action names one for every possible agent; those that live get theirs."""
 
     check = "all(env.observation_space(agent).contains(one) for agent, one in observation.items())"
-
-    def __init__(self, env: Any) -> None:
-        super().__init__(env)
-        self._agents_spaces()
 
     @staticmethod
     def fits(env: Any) -> bool:
@@ -87,23 +94,15 @@ class ParallelAdapter(Adapter):
     def play(env: Any, action: Any) -> Any:
         return env.step({agent: action[agent] for agent in env.agents if agent in action})
 
-    def reset(self, *, seed: Any = None, options: Any = None) -> Any:
-        observations, infos = self.env.reset(seed=seed, options=options)
-        return dict(observations), infos
-
     def step(self, action: Any) -> Any:
         observations, rewards, _, _, infos = self.play(self.env, action)
         return dict(observations), np.array([*rewards.values()], dtype=float), not self.env.agents, False, infos
 
 
-class TurnAdapter(Adapter):
+class TurnAdapter(AgentsAdapter):
     """PettingZoo's API of turns (AEC). The agent whose turn it is gets its action, a legal one where a mask says so."""
 
     check = "env.observation_space(env.agent_selection).contains(observation)"
-
-    def __init__(self, env: Any) -> None:
-        super().__init__(env)
-        self._agents_spaces()
 
     @staticmethod
     def fits(env: Any) -> bool:
@@ -114,7 +113,7 @@ class TurnAdapter(Adapter):
         observation, _, terminated, truncated, info = env.last()
         chosen = None if terminated or truncated else action[env.agent_selection]
         mask = info.get("action_mask", observation.get("action_mask") if isinstance(observation, dict) else None)
-        if isinstance(chosen, np.integer) and mask is not None and mask.any() and not mask[chosen]:
+        if isinstance(chosen, int | np.integer) and mask is not None and mask.any() and not mask[chosen]:
             legal = mask.nonzero()[0]
             chosen = legal[chosen % len(legal)]
         env.step(chosen)
@@ -133,21 +132,9 @@ class TurnAdapter(Adapter):
 class VectorAdapter(Adapter):
     """Gymnasium's vector envs. Their sub-envs reset themselves, so an episode has no end."""
 
-    def __init__(self, env: Any) -> None:
-        super().__init__(env)
-        self.action_space = env.action_space
-        self.observation_space = env.observation_space
-
     @staticmethod
     def fits(env: Any) -> bool:
         return hasattr(env, "single_action_space") and hasattr(env, "num_envs")
-
-    @staticmethod
-    def play(env: Any, action: Any) -> Any:
-        return env.step(action)
-
-    def reset(self, *, seed: Any = None, options: Any = None) -> Any:
-        return self.env.reset(seed=seed, options=options)
 
     def step(self, action: Any) -> Any:
         observations, rewards, _, _, infos = self.play(self.env, action)
@@ -160,20 +147,15 @@ class Sb3VectorAdapter(Adapter):
     check = "batch_space(env.observation_space, env.num_envs).contains(observation)"
     compared = 3
 
-    def __init__(self, env: Any) -> None:
+    def _spaces(self) -> tuple[Any, Any]:
         from gymnasium.vector.utils import batch_space
 
-        super().__init__(env)
-        self.action_space = batch_space(env.action_space, env.num_envs)
-        self.observation_space = batch_space(env.observation_space, env.num_envs)
+        env = self.env
+        return batch_space(env.action_space, env.num_envs), batch_space(env.observation_space, env.num_envs)
 
     @staticmethod
     def fits(env: Any) -> bool:
         return hasattr(env, "step_async") and hasattr(env, "env_is_wrapped")
-
-    @staticmethod
-    def play(env: Any, action: Any) -> Any:
-        return env.step(action)
 
     def reset(self, *, seed: Any = None, options: Any = None) -> Any:
         self.env.seed(seed)

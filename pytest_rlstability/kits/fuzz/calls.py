@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from enum import IntEnum, StrEnum
 from typing import Any
 
@@ -117,7 +117,8 @@ class Growth:
 class Case:
     """A finding with the calls that lead to it. It was seen in *seen* of *tries* replays. The attempt that found it is
     made again from its *seed*; *journal* is what it did. Of a fault that comes with repetition, the calls from number
-    *lap_start* on are the lap. A difference was seen between the calls and those that are *compared*."""
+    *lap_start* on are the lap. Two interpreters with these *hash_seeds* have answered differently; where they are
+    equal, the env among other calls and alone."""
 
     finding: Finding
     played: Played
@@ -127,7 +128,7 @@ class Case:
     journal: tuple[Call, ...] = ()
     lap_start: int = 0
     growth: Growth | None = None
-    hash_seeds: tuple[int, int] = field(default=(0, 0))
+    hash_seeds: tuple[int, int] = (0, 0)
 
     @property
     def calls(self) -> tuple[Call, ...]:

@@ -74,7 +74,7 @@ class Player:
             return state is not State.CLOSED and beside
         return True
 
-    def is_lenient(self, call: Call) -> bool:
+    def _is_lenient(self, call: Call) -> bool:
         """Whether any answer to *call* is right, an exception too, as long as there is one."""
         state = self.state(call.env)
         after_the_end = state is State.CLOSED and call.op not in (Op.CLOSE, Op.MAKE)
@@ -84,7 +84,7 @@ class Player:
 
     def play(self, call: Call, number: int = 0) -> Answer | None:
         """Make *call*, which is the one with this *number*. Raises ``FoundError`` when its answer is wrong."""
-        lenient, self.raised = self.is_lenient(call), False
+        lenient, self.raised = self._is_lenient(call), False
         try:
             answer = self._operations[call.op](call, number)
         except BaseException as error:  # an env may raise anything

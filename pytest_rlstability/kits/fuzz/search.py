@@ -31,6 +31,8 @@ from pytest_rlstability.model.units import counted
 
 _FIRST_SLICE, _LONGEST_SLICE = 0.2, 3.0
 """Seconds of the first attempt and of the longest: a short one has few calls to shrink."""
+_MANY_CALLS = 200
+"""An attempt with fewer is of a slow env, which needs more time sooner."""
 _LEFTOVER_TURNS, _GROWTH_TURNS = {3, 10, 25}, {8, 20, 60}
 _GROWTH_SECONDS, _GROWTH_SHARE = 40.0, 0.4
 """A look for growth takes at most so long, and at most this share of the search."""
@@ -167,7 +169,6 @@ class Search:
         seed = self._draw_seed()
         material = Material(seed, laboratory.probe.action_space, settings)
         seconds = min(self._slice, max(0.05, deadline - time.monotonic()))
-        self._slice = min(1.3 * self._slice, _LONGEST_SLICE)
 
         def walk() -> Walked:
             cells = laboratory.forks.cells
@@ -175,6 +176,7 @@ class Search:
             return walk.run(seconds)
 
         ended = laboratory.forks.run(walk, settings.stall_after)
+        self._slice = min((1.3 if len(ended.codes) > _MANY_CALLS else 2.0) * self._slice, _LONGEST_SLICE)
         known = {code: material.call(code) for code in set(ended.codes)}
         calls = [known[code] for code in ended.codes]
         if ended.died:

@@ -200,7 +200,7 @@ def _answers(name: str, calls: Sequence[Call], since: int, target: Target) -> st
     lines = ["answers = []"]
     for number, (call, line) in enumerate(zip(calls, _lines(calls, target), strict=True)):
         answers = number >= since and call.env == 0 and call.op in (Op.RESET, Op.STEP)
-        part = f"[:{target.kind.compared}]" if call.op is Op.STEP else "" if target.adapter else "[0]"
+        part = f"[:{target.kind.compared}]" if call.op is Op.STEP else "[0]" * (target.adapter != "Sb3VectorAdapter")
         if call.op is Op.RESET and target.adapter == "TurnAdapter":
             lines += [line, "answers.append(env.last()[:4])"] if answers else [line]
         else:
