@@ -46,12 +46,13 @@ _LEFTOVER = """def lap():
 
 def resources():
     process = psutil.Process()
-    files = len(os.listdir(tempfile.gettempdir())) + len(os.listdir("/dev/shm"))
-    return process.num_fds() + threading.active_count() + len(process.children(recursive=True)) + files
+    processes, files = process.children(recursive=True), os.listdir({files})
+    return process.num_fds() + threading.active_count() + len(processes) + len(files)
 
 
 @pytest.mark.rl_isolated
-def test_leftover():
+def test_leftover(tmp_path, monkeypatch):
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     lap()
     before = resources()
     for _ in range(3):
@@ -114,7 +115,8 @@ def source_of_test(case: Case, target: Target, stall_after: float) -> str:
         case Kind.LEAK:
             code = _leak(case, target)
         case Kind.LEFTOVER:
-            code = _LEFTOVER.format(lap=_block(_lines(case.calls, target), 4))
+            files = '"/dev/shm"' if case.finding.detail == "shared" else "tempfile.gettempdir()"
+            code = _LEFTOVER.format(lap=_block(_lines(case.calls, target), 4), files=files)
         case Kind.DIFFERS:
             code = _differs(case, target)
         case _:
@@ -168,7 +170,7 @@ def _leak(case: Case, target: Target) -> str:
     start, lap = case.calls[: case.lap_start], case.calls[case.lap_start :]
     return _LEAK.format(
         read=read, start=_block(_lines(start, target), 4) + "\n" * bool(start), lap=_block(_lap(lap, target), 8),
-        laps=laps, limit=growth.per_lap / 4, signal=growth.signal,
+        laps=laps, limit=growth.per_lap / 4, signal=case.finding.text.split(" grow by ")[0],
     )  # fmt: skip
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from contextlib import closing
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -50,8 +51,9 @@ WORDS_OF_TESTS = {"NAN": "has a NaN", "SPACE": "is not", "ALIAS": "not equal", "
 """What the written test's failure says where it has no verdict."""
 
 
+@cache
 def first_case(name: str, *, seconds: float = 60.0, **how: Any) -> Case | None:
-    settings = Settings(seconds, 1, stall_after=1.0, shrink_seconds=20.0, **how)
+    settings = Settings(seconds, 1, stall_after=1.0, shrink_seconds=60.0, **how)
     with closing(Laboratory(getattr(planted_envs, name), settings)) as laboratory:
         return next(Search(laboratory, lambda line: None, f"planted_envs:{name}").cases(), None)
 
@@ -104,7 +106,7 @@ def test_cache_that_fills_up_is_not_a_leak() -> None:
 
 
 def test_resets_have_only_the_options_that_are_given() -> None:
-    assert first_case("InnocentNeedsLevel", seconds=2.0, options=({"level": 1}, {"level": 2})) is None
+    assert first_case.__wrapped__("InnocentNeedsLevel", seconds=2.0, options=({"level": 1}, {"level": 2})) is None
     case = first_case("InnocentNeedsLevel")
     assert case is not None
     assert case.finding.text == "reset() raised KeyError: 'level'"
