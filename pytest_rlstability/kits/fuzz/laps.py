@@ -28,8 +28,8 @@ from pytest_rlstability.leaks.settings import LeakSettings
 _WITHOUT_CALLS = 20.0
 """Seconds that a fork may take to look at memory or at what is left, in which it makes no call."""
 _LAPS_AFTER_CLOSE = 3
-_CONFIRMING = 15.0
-"""Seconds in which growth must go on, at least, to be a leak."""
+_CONFIRMING = 12.0
+"""Seconds for which growth must go on to be a leak."""
 _EPISODE = 100
 """The most steps of a lap."""
 
@@ -51,7 +51,7 @@ class Laps:
         for start, lap in plans:
             grown = self._grown(start, lap, seconds / len(plans))
             # What grew in a short time may be a cache that fills up.
-            if grown and (grown := self._grown(start, lap, max(_CONFIRMING, seconds))):
+            if grown and (grown := self._grown(start, lap, _CONFIRMING)):
                 signal, what, per_lap, evidence = grown
                 finding = Finding(Kind.LEAK, f"{signal} with {_named(lap)}", f"{what} with each lap: {_named(lap)}",
                                   stack=evidence)  # fmt: skip

@@ -34,7 +34,7 @@ _FIRST_SLICE, _LONGEST_SLICE = 0.2, 3.0
 _MANY_CALLS = 200
 """An attempt with fewer is of a slow env, which needs more time sooner."""
 _LEFTOVER_TURNS, _GROWTH_TURNS = {3, 10, 25}, {8, 20, 60}
-_GROWTH_SECONDS, _GROWTH_SHARE = 40.0, 0.4
+_GROWTH_SECONDS, _GROWTH_SHARE = 30.0, 0.3
 """A look for growth takes at most so long, and at most this share of the search."""
 _COMPARED_STEPS = {4: 20, 12: 200, 16: 60, 30: 2000}
 """The turns in which answers are compared, and how many of them."""
