@@ -4,10 +4,13 @@
 for half of them. Beside it run ``check_env`` of Gymnasium and SB3 and random actions for the same time, each in a
 process of its own: they find a fault when they die, hang or raise. *calls* is the length of the shortest test, *least*
 the fewest calls that show the fault. With *first* and *end* only some of the faults are tried.
+
+``python benchmarks/fuzz.py speed`` compares walks on CartPole with a bare loop.
 """
 
 from __future__ import annotations
 
+import gc
 import os
 import statistics
 import subprocess
@@ -202,8 +205,36 @@ def main(seconds: float, first: int, end: int) -> None:
     assert threading.active_count() == 1
 
 
+def speed() -> None:
+    """Steps per processor second of twelve walks on CartPole, and of a bare loop between them."""
+    from pytest_rlstability.kits.fuzz.calls import Settings
+    from pytest_rlstability.kits.fuzz.material import Material
+    from pytest_rlstability.kits.fuzz.walk import Walk
+
+    spent, steps = {"walks": 0.0, "bare": 0.0}, {"walks": 0, "bare": 0}
+    env = gymnasium.make("CartPole-v1")
+    gc.freeze()  # as forks do
+    for seed in range(12):
+        material = Material(seed, env.action_space, Settings())
+        began = time.process_time()
+        walk = Walk(lambda: gymnasium.make("CartPole-v1"), material, [0] * (1 << 17), invalid=False)
+        steps["walks"] += walk.run(2.0).steps
+        spent["walks"] += time.process_time() - began
+        env.reset(seed=seed)
+        began = time.process_time()
+        for _ in range(5000):
+            if any(env.step(env.action_space.sample())[2:4]):
+                env.reset()
+        spent["bare"] += time.process_time() - began
+        steps["bare"] += 5000
+    rates = {name: steps[name] / spent[name] for name in spent}
+    print(f"walks {rates['walks']:,.0f}, bare loop {rates['bare']:,.0f}: {rates['walks'] / rates['bare']:.0%}")
+
+
 if __name__ == "__main__":
-    if sys.argv[1:2] and sys.argv[1] in ("gymnasium", "sb3", "random"):
+    if sys.argv[1:] == ["speed"]:
+        speed()
+    elif sys.argv[1:2] and sys.argv[1] in ("gymnasium", "sb3", "random"):
         play_peer(sys.argv[1], int(sys.argv[2]), float(sys.argv[3]))
     else:
         given = [float(word) for word in sys.argv[1:]] + [60.0, 0, len(FAULTS)][len(sys.argv) - 1 :]
