@@ -32,7 +32,7 @@ FAULTS = [
     ("LeavesItsSpace", "SPACE: observation[1] is 11.0, outside -10.0 to 10.0", 12),
     ("ReusesItsBuffer", "ALIAS: step() overwrote the observation", 3),
     ("HangsOnAction", "STALL: step() did not return within", 3),
-    ("LeaksOnReset", "LEAK: malloc bytes in use grow by", 3),
+    ("LeaksOnReset", "LEAK: Python memory blocks grow by", 3),
     ("LeavesDescriptors", "LEFTOVER: close() leaves something behind each time: descriptor", 2),
     ("FollowsSetOrder", "DIFFERS: the same seed and actions gave another observation in another process, at call 2", 2),
     ("UsesGlobalNumbers", "DIFFERS: the same seed and actions gave another observation", 3),
@@ -47,7 +47,7 @@ FAULTS = [
     ("LeavesItsSpaceInParallel", "SPACE: observation['right'][0] is 9.0, outside 0.0 to 5.0", 8),
     ("LeavesItsSpaceInTurns", "SPACE: observation['right'][0] is 9.0, outside 0.0 to 5.0", 9),
 ]
-WORDS_OF_TESTS = {"NAN": "has a NaN", "SPACE": "is not", "ALIAS": "not equal", "EXCEPTION": "Error"}
+WORDS_OF_TESTS = {"NAN": "has a NaN", "SPACE": "is not", "ALIAS": "not equal", "EXCEPTION": "no "}
 """What the written test's failure says where it has no verdict."""
 
 
