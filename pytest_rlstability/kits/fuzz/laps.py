@@ -28,7 +28,7 @@ from pytest_rlstability.leaks.settings import LeakSettings
 _WITHOUT_CALLS = 20.0
 """Seconds that a fork may take to look at memory or at what is left, in which it makes no call."""
 _LAPS_AFTER_CLOSE = 3
-_CONFIRMING = 12.0
+_CONFIRMING = 30.0
 """Seconds for which growth must go on to be a leak."""
 _EPISODE = 100
 """The most steps of a lap."""
