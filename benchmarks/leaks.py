@@ -135,7 +135,7 @@ def main() -> int:
     parser.add_argument("--cases", nargs="+")
     parser.add_argument("--leaks", action="store_true", help="only the leaks")
     parser.add_argument("--innocents", action="store_true", help="only the innocents")
-    parser.add_argument("--half", choices=("old", "known", "held", "all"), default="all")
+    parser.add_argument("--half", choices=("old", "known", "held", "third-known", "third-held", "all"), default="all")
     parser.add_argument("--busy", type=int, default=0, help="so many busy loops beside the cases")
     parser.add_argument("--pad", type=float, default=0.0, help="each lap sleeps for so many seconds more")
     parser.add_argument("--jobs", type=int, default=1, help="so many cases at a time, for laps that mostly sleep")
