@@ -227,7 +227,7 @@ def late_curriculum(random: Random) -> Lap:
     return lap
 
 
-@twins("_step(random)")
+@twins("reward")
 def collector_disabled(random: Random, leaks: bool) -> Lap:
     gc.disable()
     laps = itertools.count()
@@ -317,7 +317,7 @@ def scheduled_events(random: Random, leaks: bool) -> Lap:
     return lap
 
 
-@twins("create_task")
+@twins("'tasks'")
 def tasks_that_wait(random: Random, leaks: bool) -> Lap:
     loop = asyncio.new_event_loop()
 

@@ -17,7 +17,8 @@ from pytest_rlstability.model.verdict import Section, Verdict
 from pytest_rlstability.osinfo.memory import memory_room
 from pytest_rlstability.verdicts.leak import FEWEST_SAMPLES, Evidence, Judgement, LeakState, Rule, judge
 
-SAMPLING_SHARE = 0.05
+SAMPLING_SHARE, WHOLE_SHARE = 0.05, 0.2
+"""The share of the time that samples take; the second if each needs a collection of all objects."""
 MEASURING_SHARE = 0.75
 """The rest of the budget is for finding the holder of what leaked."""
 EXPENSIVE_SHARE = 0.01
@@ -71,6 +72,10 @@ class LeakCheck:
         self._sample_cost = 0.0
         self._expensive_cost = 0.0
         self._expensive_at = 0.0
+        self._whole_cost = 0.0
+        self._garbage_looked_for = 0
+        self._drops_frozen = False
+        """Whether the test drops cycles that were there before: nothing stays frozen then."""
         self._opened_at = 0.0
         self._budget_from = 0.0
         """The budget is for measuring: what the first laps import and build does not use it up."""
@@ -114,6 +119,7 @@ class LeakCheck:
         """Drop what pytest keeps of the laps, and collect garbage; with *whole* also among what was frozen. If the test
         has switched the collector off, nobody collects its garbage, and that is a leak of the test."""
         self._keepings.trim()
+        whole = whole or self._drops_frozen
         if whole:
             gc.unfreeze()
         if gc.isenabled():
@@ -152,7 +158,9 @@ class LeakCheck:
             known.close()
         self.known_leaks = self.settings.open_known_leaks()
         self._keepings = Keepings()
+        started = self._clock()
         gc.collect()
+        self._whole_cost = self._clock() - started
         gc.freeze()
 
     def close(self) -> None:
@@ -171,13 +179,21 @@ class LeakCheck:
         """Bring every judgement up to date with the samples."""
         self._judge(final)
         suspects = [entry for entry in self.watched if entry.signal.collected and entry.judgement.growing]
-        if any(entry.judgement.state == LeakState.LEAK or final for entry in suspects):
+        if any(entry.judgement.state == LeakState.LEAK or final for entry in suspects) or (
+            suspects and self._can_look_for_garbage()
+        ):
             self._discount_garbage(suspects)
             self._judge(final)
 
+    def _can_look_for_garbage(self) -> bool:
+        """Whether the laps have doubled since the last look, and it takes a small share of their time."""
+        doubled = self.measured_laps >= 2 * self._garbage_looked_for
+        return doubled and self._whole_cost <= SAMPLING_SHARE * self.measured_seconds
+
     def _discount_garbage(self, suspects: Sequence[Watched]) -> None:
-        """Cycles among the frozen objects stay when the test drops them, which is our doing. Collect them, and take
-        their share out of the samples."""
+        """Cycles among the frozen objects stay when the test drops them, and with them what they refer to, which is our
+        doing. Collect them, take their share out of the samples, and keep nothing frozen from sample to sample."""
+        self._garbage_looked_for = self.measured_laps
         before = self.read(suspects)
         self.settle(whole=True)
         after = self.read(suspects)
@@ -186,6 +202,7 @@ class LeakCheck:
             kept = 1 - (frozen - left) / grown if grown > 0 else 1.0
             if kept < 1 - GARBAGE_SHARE:
                 entry.series.scale_growth(kept if kept > GARBAGE_SHARE else 0.0)
+                self._drops_frozen = True
 
     def _judge(self, final: bool) -> None:
         evidence = Evidence(self.measured_laps, self.measured_seconds, self._time_to_measure(), final)
@@ -274,7 +291,8 @@ class LeakCheck:
             # evenly spaced samples show more, so the windows of a short check stay short
             count = min(count, max(math.ceil(LOOK / MOST_SAMPLES / self._lap_cost), self.measured_laps // MOST_SAMPLES))
         if self._lap_cost > 0:
-            count = min(count, math.ceil(self._sample_cost / (SAMPLING_SHARE * self._lap_cost)))
+            share = WHOLE_SHARE if self._drops_frozen else SAMPLING_SHARE
+            count = min(count, math.ceil(self._sample_cost / (share * self._lap_cost)))
             count = max(count, self.measured_laps // FINEST)
             count = min(count, math.ceil(max(self._time_left(), 0.01) / self._lap_cost))
         if wanted is not None:

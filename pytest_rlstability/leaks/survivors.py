@@ -10,6 +10,7 @@ from collections.abc import Generator, Sequence
 from dataclasses import dataclass, field
 from types import CodeType, FrameType, TracebackType
 from typing import Any
+from weakref import ref
 
 from pytest_rlstability.compat.cpython import exit_callbacks, traceback_of
 from pytest_rlstability.leaks.check import LeakCheck
@@ -95,7 +96,7 @@ class Window:
         self.lines.sort(key=self._replaces)
         lines = [line for line, _, _ in self.gained[:1]]
         self._likely = [grower for grower in self.grown[:16] if self._grew_enough(grower)]
-        self._likely.sort(key=lambda grower: not any(_holds(grower, line) for line in lines))
+        self._likely.sort(key=lambda grower: (_is_weak(grower), not any(_holds(grower, line) for line in lines)))
 
     def find_holder(self, types_before: Counter[type], callbacks_per_lap: float) -> None:
         """Find who keeps what stayed. Under tracemalloc that would take ten times as long."""
@@ -185,6 +186,7 @@ def watch_window(check: LeakCheck, laps: int, missing: float) -> Generator[int, 
         else:
             laps = int(max(FEWEST_TRACED, min(laps, check.seconds_left / 4 / traced_lap)))
             window = yield from _trace(check, laps, missing, grown)
+        gc.unfreeze()  # what is frozen is not found as the owner of a container
         window.bounded = bounded_by(grown[:16], traced=window.traced)
         window.rank()
     finally:
@@ -260,6 +262,11 @@ def is_own(thing: object) -> bool:
 
 def _is_own_type(kind: type) -> bool:
     return issubclass(kind, (FrameType, TracebackType)) or str(kind.__module__).startswith(_OWN_MODULES)
+
+
+def _is_weak(grower: Grower) -> bool:
+    """Whether it only refers to its items weakly, as ``asyncio.all_tasks()`` does: something else keeps them."""
+    return issubclass(type(newest_item(grower.container)), ref)
 
 
 def _holds(grower: Grower, line: Line) -> bool:
