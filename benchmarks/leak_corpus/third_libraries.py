@@ -223,10 +223,10 @@ def hidden_state_not_detached(random: Random, leaks: bool) -> Lap:
 
 @twins("batches")
 def torchrl_collector(random: Random, leaks: bool) -> Lap:
-    from torchrl.collectors import SyncDataCollector
+    from torchrl.collectors import Collector
     from torchrl.envs import GymEnv
 
-    collector = SyncDataCollector(GymEnv("CartPole-v1"), frames_per_batch=8, total_frames=-1)
+    collector = Collector(GymEnv("CartPole-v1"), frames_per_batch=8, total_frames=-1)
     stream, batches = iter(collector), []
 
     def lap() -> None:
@@ -434,7 +434,7 @@ def rows_replaced_in_sqlite(random: Random) -> Lap:
     return lap
 
 
-@twins("Context(", python=False)
+@twins("context", python=False)
 def contexts_of_zmq(random: Random, leaks: bool) -> Lap:
     import zmq
 
@@ -488,7 +488,7 @@ def cookies_of_a_session(random: Random, leaks: bool) -> Lap:
     return lap
 
 
-@twins("arrays", python=False)
+@twins("array", python=False)
 def arrays_shared_with_workers(random: Random, leaks: bool) -> Lap:
     arrays = []
 
@@ -512,7 +512,7 @@ def locks_between_processes(random: Random, leaks: bool) -> Lap:
     return lap
 
 
-@twins("shared", python=False)
+@twins("tensor", python=False)
 def tensors_shared_with_workers(random: Random, leaks: bool) -> Lap:
     import torch
 
@@ -553,7 +553,7 @@ def managers(random: Random, leaks: bool) -> Lap:
     return lap
 
 
-@twins("windows", python=False)
+@twins("window", python=False)
 def memory_maps_of_a_file(random: Random, leaks: bool) -> Lap:
     windows, file = [], tempfile.TemporaryFile()  # noqa: SIM115
     file.truncate(1 << 20)

@@ -7,7 +7,7 @@ from collections.abc import Generator, Sequence
 from dataclasses import dataclass, field
 
 from pytest_rlstability.leaks.check import LeakCheck
-from pytest_rlstability.leaks.growers import Grower, Kept, is_loud
+from pytest_rlstability.leaks.growers import Grower, Kept, is_loud, length_of
 from pytest_rlstability.leaks.lines import Line, LineMeter, native_stack, show_line
 from pytest_rlstability.leaks.survivors import OWNING, Window, laps_for, new_objects, watch_window
 from pytest_rlstability.leaks.watched import Watched
@@ -70,8 +70,8 @@ def inspect_survivors() -> Finding:
 
 
 def _investigate_resource(check: LeakCheck, suspect: Watched, finding: Finding) -> Generator[int, None, None]:
-    per_lap = suspect.judgement.per_lap
-    laps = laps_for(check, min(24 / max(per_lap, 0.01), 240), slowdown=20)
+    per_lap = max(suspect.judgement.per_lap, 0.001)
+    laps = laps_for(check, min(24 / per_lap, max(240, 6 / per_lap), 2400), slowdown=20)
     before = suspect.signal.inventory()
     finding.line = (yield from _metered(suspect, laps)).best(per_lap, laps)
     fresh = [text for key, text in suspect.signal.inventory().items() if key not in before]
@@ -97,6 +97,8 @@ def _investigate_memory(check: LeakCheck, memory: list[Watched], finding: Findin
     # what a container gains in every lap may own native memory
     owned = window.keeper is not None and window.keeper.per_lap >= OWNING
     if not native or "python" in growing or owned or window.explains(native[0].judgement.per_lap):
+        if window.keeper is not None and window.traced and not window.keepers_share:
+            finding.line = yield from _adding_line(check, window.keeper)
         _explain_python(window, finding, lost="python" in growing)
     if window.bounded.containers and (yield from _explain_bounded(check, window, finding)):
         return
@@ -104,12 +106,22 @@ def _investigate_memory(check: LeakCheck, memory: list[Watched], finding: Findin
         yield from _investigate_native(check, native[0], window, finding)
 
 
+def _adding_line(check: LeakCheck, keeper: Grower) -> Generator[int, None, Line | None]:
+    """The line that makes *keeper* longer. Where Python reuses memory, allocations do not tell who made its items."""
+    laps = laps_for(check, min(8 / keeper.per_lap, 2400), slowdown=20)
+    with LineMeter(lambda: length_of(keeper.container)) as meter:
+        yield laps
+    return meter.best(keeper.per_lap, laps)
+
+
 def _explain_python(window: Window, finding: Finding, lost: bool) -> None:
     """Name the line and the holder. With *lost*, objects that nothing refers to were lost by native code."""
     holder = window.holder
     finding.culprit = bool(holder)
     parts = []
-    if window.gained:
+    if finding.line is not None:
+        parts.append(f"added at {show_line(*finding.line)}")
+    elif window.gained:
         finding.line = window.gained[0][0]
         parts.append(f"allocated at {show_line(*finding.line)}")
     traced = bool(window.survivors and window.lines)
@@ -153,7 +165,7 @@ def _explain_bounded(check: LeakCheck, window: Window, finding: Finding) -> Gene
             return False  # the containers hold hardly any of it
         lines = []
     if lines or growers:
-        return _explain_rest(window, lines, growers, finding, where)
+        return (yield from _explain_rest(check, window, lines, growers, finding, where))
     room = bounded.containers[0].room()
     finding.bounded = f"fills {where}, which " + (f"has room for {room} more" if room else "is full now")
     for suspect in check.watched:
@@ -167,13 +179,19 @@ def _explain_bounded(check: LeakCheck, window: Window, finding: Finding) -> Gene
     return not finding.beside or "native memory" in finding.answer
 
 
-def _explain_rest(window: Window, lines: list[Kept], growers: list[Grower], finding: Finding, where: str) -> bool:
-    parts = [f"allocated at {show_line(*lines[0][0])}"] if lines else []
-    if holder := window.holder_among(growers)[1]:
+def _explain_rest(
+    check: LeakCheck, window: Window, lines: list[Kept], growers: list[Grower], finding: Finding, where: str
+) -> Generator[int, None, bool]:
+    grower, holder = window.holder_among(growers)
+    finding.line = (yield from _adding_line(check, grower)) if grower is not None else None
+    parts = [f"added at {show_line(*finding.line)}"] if finding.line else []
+    if lines and not parts:
+        finding.line = lines[0][0]
+        parts = [f"allocated at {show_line(*finding.line)}"]
+    if holder:
         parts.append(holder)
     if parts:
-        finding.culprit, finding.line = True, lines[0][0] if lines else None
-        finding.answer = f"{', '.join(parts)}; {where} grows too, and has a limit"
+        finding.culprit, finding.answer = True, f"{', '.join(parts)}; {where} grows too, and has a limit"
     return bool(parts)
 
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 import gc
 import math
 import time
-from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
+from pytest_rlstability.leaks.foreign import rule_out_others
 from pytest_rlstability.leaks.known_leaks import Keepings, KnownLeak
 from pytest_rlstability.leaks.settings import LeakSettings
 from pytest_rlstability.leaks.signals.protocol import Signal
@@ -15,7 +16,7 @@ from pytest_rlstability.model.series import CAPACITY, Series
 from pytest_rlstability.model.thinning import Thinning
 from pytest_rlstability.model.verdict import Section, Verdict
 from pytest_rlstability.osinfo.memory import memory_room
-from pytest_rlstability.verdicts.leak import FEWEST_SAMPLES, Evidence, Judgement, LeakState, Rule, judge
+from pytest_rlstability.verdicts.leak import FEWEST_SAMPLES, Evidence, LeakState, Rule, judge
 
 SAMPLING_SHARE, WHOLE_SHARE = 0.05, 0.2
 """The share of the time that samples take; the second if each needs a collection of all objects."""
@@ -85,7 +86,7 @@ class LeakCheck:
         """Numbers of laps to run, one after the other, until there is a verdict or the time is up."""
         self._begin()
         while not self._is_warm():
-            yield from self._run(self._next_window(self.settings.warmup, self.laps))
+            yield from self.run_laps(self._next_window(self.settings.warmup, self.laps))
         self._begin_measuring()
         yield from self._measure()
         self._charted_at_end = self._read_charted()
@@ -254,13 +255,13 @@ class LeakCheck:
             self.watched = [entry for entry in self.watched if entry.signal.exact]
         next_look = FEWEST_SAMPLES
         while True:
-            yield from self._run(self._next_window(self.settings.laps, self.measured_laps))
+            yield from self.run_laps(self._next_window(self.settings.laps, self.measured_laps))
             final = self._time_is_up() or (self.settings.laps is not None and self.measured_laps >= self.settings.laps)
             if not final and self.measured_laps < next_look:
                 continue
             next_look = math.ceil(self.measured_laps * 1.15)
             self.judge_now(final)
-            yield from self._rule_out_others()
+            yield from rule_out_others(self)
             if final or self.leaks() or self._settled():
                 return
 
@@ -269,7 +270,8 @@ class LeakCheck:
         deciding = [watched for watched in self.watched if not watched.signal.expensive] or self.watched
         return not any(watched.unsettled for watched in deciding)
 
-    def _run(self, count: int) -> Iterator[int]:
+    def run_laps(self, count: int) -> Iterator[int]:
+        """Asks for *count* laps, and takes a sample after them."""
         yield from self._count_laps(count)
         self._sample()
 
@@ -392,23 +394,3 @@ class LeakCheck:
         spare = max(memory_room(self.settings.memory_limit) / 4, 2.0**24)
         ceiling = min(signal.ceiling, spare) if signal.unit == "bytes" else signal.ceiling
         return Rule(limit, signal.smallest, signal.resolution, ceiling, signal.exact)
-
-    # what other processes do
-
-    def _rule_out_others(self) -> Iterator[int]:
-        """Dismiss a leak that other processes could cause, unless it stops while no lap runs and goes on with laps."""
-        for watched in self.leaks():
-            if watched.signal.foreign and not (yield from self._is_ours(watched)):
-                watched.dismissed = "other processes make it grow"
-                watched.judgement = Judgement(LeakState.CLEAN, True, reason=watched.dismissed)
-
-    def _is_ours(self, watched: Watched) -> Generator[int, None, bool]:
-        rate = watched.series.growth / max(self.measured_seconds, 1e-6)
-        pause = min(max(0.3, 6 / rate), 3.0)
-        before = watched.signal.read()
-        time.sleep(pause)
-        if watched.signal.read() - before > 0.25 * rate * pause:
-            return False
-        before, laps = watched.signal.read(), max(8, self.measured_laps // 8)
-        yield from self._run(laps)
-        return watched.signal.read() - before >= 0.5 * watched.judgement.per_lap * laps

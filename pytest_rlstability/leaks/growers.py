@@ -45,14 +45,14 @@ Census = dict[int, int]
 
 def census() -> Census:
     """id -> length of every container."""
-    return {id(thing): _length(thing) for thing in _containers()}
+    return {id(thing): length_of(thing) for thing in _containers()}
 
 
 def grown_since(before: Census) -> list[tuple[object, int]]:
     """The containers that are longer than *before*, and how long they are. Some of them are new, at the address of one
     that is gone. They are kept alive here, so that a second look knows them apart."""
     endless = 1 << 62
-    return [(thing, length) for thing in _containers() if (length := _length(thing)) > before.get(id(thing), endless)]
+    return [(thing, length) for thing in _containers() if (length := length_of(thing)) > before.get(id(thing), endless)]
 
 
 def all_objects() -> list[object]:
@@ -81,7 +81,7 @@ def _local_variables() -> Iterator[object]:
                 yield from list(current.f_locals.values())
 
 
-def _length(thing: object) -> int:
+def length_of(thing: object) -> int:
     kind: Any = type(thing)
     if kind not in _BASES:  # a subclass's own len() may do anything
         kind = next(base for base in _BASES if issubclass(kind, base))
@@ -100,6 +100,11 @@ class Grower:
     @property
     def per_lap(self) -> float:
         return self.grown / self.laps
+
+    @property
+    def own_bytes_per_lap(self) -> float:
+        """What its table takes for the items of a lap. It grows in steps, so this is the mean."""
+        return self.per_lap * sys.getsizeof(self.container, 0) / max(self.length, 1)
 
     @property
     def kind(self) -> str:
@@ -139,7 +144,7 @@ class Grower:
 
 def growers(grown: list[tuple[object, int]], laps: int) -> list[Grower]:
     """Those of *grown* that another *laps* laps made longer still; the fastest first."""
-    found = {id(thing): Grower(thing, _length(thing), _length(thing) - before, laps) for thing, before in grown}
+    found = {id(thing): Grower(thing, length_of(thing), length_of(thing) - before, laps) for thing, before in grown}
     return sorted((one for one in found.values() if one.grown > 0), key=lambda grower: -grower.grown)
 
 
@@ -177,11 +182,19 @@ def bounded_by(growers: Sequence[Grower], *, traced: bool) -> Bounded:
     also what these consist of."""
     found = Bounded([grower for grower in growers if grower.room() is not None])
     for grower in found.containers if traced else ():
-        made = [parts for item in _some_items(grower) if (parts := _parts_of(item, found.reached))]
-        sampled = min(len(made), SAMPLED)
-        for line, size in (part for parts in made for part in parts):
-            found.sizes[line] += size * grower.per_lap / sampled
-            found.counts[line] += grower.per_lap / sampled
+        for line, (size, count) in made_of(grower, found.reached).items():
+            found.sizes[line] += size
+            found.counts[line] += count
+    return found
+
+
+def made_of(grower: Grower, reached: set[int]) -> dict[Line, tuple[float, float]]:
+    """The bytes and objects, by line, that a lap adds to *grower*: what a sample of its items consists of."""
+    made = [parts for item in _some_items(grower) if (parts := _parts_of(item, reached))]
+    found: dict[Line, tuple[float, float]] = {}
+    for line, size in (part for parts in made for part in parts):
+        sizes, counts = found.get(line, (0.0, 0.0))
+        found[line] = (sizes + size * grower.per_lap / len(made), counts + grower.per_lap / len(made))
     return found
 
 

@@ -13,6 +13,7 @@ import pytest
 
 from pytest_rlstability.config.plan import time_for_holders
 from pytest_rlstability.leaks.check import LeakCheck
+from pytest_rlstability.leaks.foreign import rule_out_others
 from pytest_rlstability.leaks.probes import probes_of
 from pytest_rlstability.leaks.report import amount
 from pytest_rlstability.leaks.settings import LeakSettings, leak_settings
@@ -117,11 +118,11 @@ class SoakCheck(LeakCheck):
                 self._judged_at = self.elapsed
                 self.judge_now(final=False)
                 if self._starves():
-                    yield from self._rule_out_others()
+                    yield from rule_out_others(self)
                     self.ended_early = self._starves()
         self._soaked_for = self.elapsed
         self.judge_now(final=True)
-        yield from self._rule_out_others()
+        yield from rule_out_others(self)
 
     def _run_for(self, seconds: float) -> Iterator[int]:
         """Laps for so long, or as many as growth leaves room for, then a sample.

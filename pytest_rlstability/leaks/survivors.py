@@ -26,6 +26,7 @@ from pytest_rlstability.leaks.growers import (
     count_parts,
     growers,
     grown_since,
+    made_of,
 )
 from pytest_rlstability.leaks.known_leaks import CHUNK_OVERHEAD, LARGEST_BLOCK
 from pytest_rlstability.leaks.lines import Line, users_line
@@ -37,8 +38,8 @@ REPLACING = 1.3
 """A line with more blocks than this many times what is missing has replaced some of them."""
 OWNING = 0.5
 """Items per lap from which a container may hold native memory that grows in every lap."""
-ENOUGH, ENOUGH_OF_A_TYPE = 0.3, 0.1
-"""The share of what is missing that a holder's new items, or one type, must make up."""
+ENOUGH, ENOUGH_OF_A_TYPE, MOST = 0.3, 0.1, 1.5
+"""The share of what is missing that a holder's new items, or one type, must make up, and may make up."""
 _KEPT_OBJECTS = 2000
 _OWN_MODULES = (__name__.partition(".")[0] + ".", "_pytest.", "pluggy.")
 
@@ -70,11 +71,20 @@ class Window:
     holder: str = ""
     """The container that keeps what stayed, also as text; none if none was seen to grow by so much."""
     _likely: list[Grower] = field(default_factory=list)
+    _shares: list[list[Kept]] = field(default_factory=list)
+    """For the first of the likely, what each line has in its new items."""
 
     @property
     def gained(self) -> list[Kept]:
-        """The lines whose share can be what is missing: one that gained more than that has given up the rest."""
-        return [kept for kept in self.lines if not self._replaces(kept)]
+        """The lines whose share can be what is missing: one that gained more than that has given up the rest. If a
+        container was seen to grow by what is missing, it is the lines that make its items."""
+        return self.keepers_share or [kept for kept in self.lines if not self._replaces(kept)]
+
+    @property
+    def keepers_share(self) -> list[Kept]:
+        """What each line has in the new items of the container that keeps what stayed; none if that is not known."""
+        shares = zip(self._likely, self._shares, strict=False)
+        return next((share for grower, share in shares if grower is self.keeper), [])
 
     def _replaces(self, kept: Kept) -> bool:
         return 0 < REPLACING * self.missing < (kept[2] - 1) / self.laps
@@ -82,6 +92,8 @@ class Window:
     @property
     def bytes_per_lap(self) -> float:
         gained = sum(size for _, size, _ in self.gained) / self.laps
+        if gained and self.keeper is not None:
+            gained += self.keeper.own_bytes_per_lap
         replaced = [kept for kept in self.lines if self._replaces(kept)]
         if gained or not replaced:
             return gained
@@ -97,6 +109,21 @@ class Window:
         lines = [line for line, _, _ in self.gained[:1]]
         self._likely = [grower for grower in self.grown[:16] if self._grew_enough(grower)]
         self._likely.sort(key=lambda grower: (_is_weak(grower), not any(_holds(grower, line) for line in lines)))
+        self._shares = [self._share_of(grower) for grower in self._likely[:4]] if self.traced else []
+
+    def _share_of(self, grower: Grower) -> list[Kept]:
+        """What each line has in the new items of *grower*, if they are what is missing; most bytes first. A line's
+        blocks are as large as those of its that stayed, because much of an object cannot be seen from outside."""
+        made = made_of(grower, set())
+        objects = sum(count for _, count in made.values())
+        if not ENOUGH * self.missing <= objects <= MOST * self.missing or not objects:
+            return []
+        stayed = {line: size / count for line, size, count in self.lines}
+        shares: list[Kept] = []
+        for line, (size, count) in made.items():
+            blocks = self.laps * self.missing * count / objects
+            shares.append((line, round(blocks * stayed.get(line, size / count)), round(blocks) or 1))
+        return sorted(shares, key=lambda kept: -kept[1])
 
     def find_holder(self, types_before: Counter[type], callbacks_per_lap: float) -> None:
         """Find who keeps what stayed. Under tracemalloc that would take ten times as long."""
