@@ -1,4 +1,4 @@
-"""Detection and false alarms of the leak check, beside psleak, memray's leak limit and a regression on tracemalloc.
+"""Detection and false alarms of the leak check, beside psleak, memray's leak limit and RLlib's own check.
 
     python benchmarks/leaks.py                          every detector, every case, one seed
     python benchmarks/leaks.py --detectors ours --innocents --seeds 20

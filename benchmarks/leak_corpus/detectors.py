@@ -5,8 +5,6 @@ from __future__ import annotations
 import gc
 import os
 import tempfile
-import tracemalloc
-from collections import defaultdict
 from collections.abc import Callable
 
 from leak_corpus import Lap
@@ -68,47 +66,36 @@ def memray(lap: Lap) -> Answer:
     return True, f"{large[0].size} bytes at {stack[0] if stack else '?'}"
 
 
-def regression(lap: Lap) -> Answer:
-    """As RLlib's ``check_memory_leaks``: a line fitted through tracemalloc's size of each traceback, 200 repeats,
-    up to three trials, a leak where the same line is steep in every one."""
-    suspects: set[object] | None = None
-    for _ in range(3):
-        found = _steep_lines(lap)
-        suspects = found if suspects is None else suspects & found
-        if not suspects:
-            return False, ""
-    return True, str(next(iter(suspects or {"?"})))
+def rllib(lap: Lap) -> Answer:
+    """RLlib's own ``check_memory_leaks`` on an environment whose episode is one lap. The imported modules are frozen:
+    otherwise its collections, two for every lap, take minutes."""
+    from types import SimpleNamespace
 
+    import gymnasium
+    import scipy.stats  # it imports that while it measures  # noqa: F401
+    from ray.rllib.utils.debug.memory import check_memory_leaks
 
-def _steep_lines(lap: Lap) -> set[object]:
-    sizes: dict[object, list[int]] = defaultdict(list)
-    tracemalloc.start(20)
-    for repeat in range(200):
-        lap()
-        if repeat % 10 == 9:
-            gc.collect()
-            for statistic in tracemalloc.take_snapshot().statistics("traceback"):
-                if statistic.traceback[-1].filename not in (__file__, tracemalloc.__file__):  # its own bookkeeping
-                    sizes[statistic.traceback].append(statistic.size)
-    tracemalloc.stop()
-    return {str(place) for place, series in sizes.items() if len(series) >= 10 and _steep(series)}
+    class Env(gymnasium.Env[int, int]):
+        observation_space = action_space = gymnasium.spaces.Discrete(2)
 
+        def reset(self, **_: object) -> tuple[int, dict[str, object]]:
+            return 0, {}
 
-def _steep(series: list[int]) -> bool:
-    count = len(series)
-    mean_x, mean_y = (count - 1) / 2, sum(series) / count
-    covariance = sum((x - mean_x) * (y - mean_y) for x, y in enumerate(series))
-    spread_x = sum((x - mean_x) ** 2 for x in range(count))
-    spread_y = sum((y - mean_y) ** 2 for y in series)
-    if not spread_y:
-        return False
-    slope, correlation = covariance / spread_x, covariance / (spread_x * spread_y) ** 0.5
-    return series[-1] - series[0] > 1000 and (slope > 60 or (slope > 20 and correlation > 0.875))
+        def step(self, action: int) -> tuple[int, float, bool, bool, dict[str, object]]:
+            lap()
+            return 0, 0.0, True, False, {}
+
+    envs = SimpleNamespace(get_sub_environments=lambda: [Env()])
+    algorithm = SimpleNamespace(env_runner=SimpleNamespace(async_env=envs))
+    gc.collect()
+    gc.freeze()
+    suspects = check_memory_leaks(algorithm, {"env"})["env"]
+    return bool(suspects), str(suspects[0].traceback) if suspects else ""
 
 
 DETECTORS: dict[str, Callable[[Lap], Answer]] = {
     "ours": ours,
     "psleak": psleak,
     "memray": memray,
-    "regression": regression,
+    "rllib": rllib,
 }

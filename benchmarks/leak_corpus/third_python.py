@@ -62,7 +62,7 @@ class _Node:
         self.parent, self.children, self.value = parent, [], 0.0
 
 
-@twins("parent")
+@twins("'root'")
 def tree_reused_by_search(random: Random, leaks: bool) -> Lap:
     root = _Node(None)
     root.children = [_Node(root) for _ in range(30_000)]
@@ -292,7 +292,7 @@ def finalizers_of_multiprocessing(random: Random, leaks: bool) -> Lap:
     return lap
 
 
-@twins("Timer(", size=1)
+@twins("timer.start()", size=1)
 def timers_in_threads(random: Random, leaks: bool) -> Lap:
     def lap() -> None:
         timer = threading.Timer(3600, print)

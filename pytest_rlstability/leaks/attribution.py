@@ -121,9 +121,9 @@ def _explain_python(window: Window, finding: Finding, lost: bool) -> None:
     parts = []
     if finding.line is not None:
         parts.append(f"added at {show_line(*finding.line)}")
-    elif window.gained:
-        finding.line = window.gained[0][0]
-        parts.append(f"allocated at {show_line(*finding.line)}")
+    elif line := window.gained[0][0] if window.gained else window.line_of_survivors():
+        finding.line = line
+        parts.append(f"allocated at {show_line(*line)}")
     traced = bool(window.survivors and window.lines)
     if not holder and traced and (path := window.path_to_survivor()):
         holder = f"held by {path}"

@@ -6,6 +6,7 @@ import gc
 import math
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 
 from pytest_rlstability.leaks.foreign import rule_out_others
 from pytest_rlstability.leaks.known_leaks import Keepings, KnownLeak
@@ -210,6 +211,11 @@ class LeakCheck:
         for watched in self.watched:
             if not watched.dismissed:
                 watched.judgement = judge(watched.series.laps, watched.series.values, watched.rule, evidence)
+        if self.leaks():  # the check ends here, and a thread in every lap says more than its memory
+            evidence = replace(evidence, final=True)
+            for watched in self.watched:
+                if watched.rule.exact and watched.judgement.steady:
+                    watched.judgement = judge(watched.series.laps, watched.series.values, watched.rule, evidence)
 
     def judge_cut_short(self) -> None:
         """Judge the samples of a check that a lap ended; with those of the warm-up if there are few others."""

@@ -18,9 +18,11 @@ from pytest_rlstability.model.user_code import Origin, origin, outwards
 Kind = TypeVar("Kind")
 _KEY = re.compile(r"^\['(\w+)'\]")
 """The beginning of a step through a dict. It becomes an attribute if the dict is an object's ``__dict__``."""
-MOST_HOPS = 12
-MOST_WIDTH = 16
-MOST_SECONDS = 4.0
+_REPEATED = re.compile(r"((?:\.\w+|\[\.\.\.\])+?)\1{2,}")
+"""The same steps three times and more, as through a tree or a chain."""
+MOST_HOPS = 40
+MOST_WIDTH = 64
+MOST_SECONDS = 3.0
 _LAST_ARGUMENT = object()
 _UNTRACED: tuple[type, ...] = (types.ModuleType, type, int, str, float, type(None))
 """Types of local variables that are not roots of a path."""
@@ -50,7 +52,7 @@ def path_to(target: object, hidden: Iterable[object] = ()) -> str:
         if path or not level or time.monotonic() > deadline:
             break
         level, path = search.one_up(level)
-    return path
+    return _REPEATED.sub(r"\1 (repeated)", path)
 
 
 def is_referred_to(target: object, hidden: Iterable[object] = ()) -> bool:
@@ -78,7 +80,7 @@ class _Search:
             return f"{self._locals[id(thing)]}{node.steps}"
         if _is(thing, types.ModuleType):
             return f"{thing.__name__}{node.steps}"
-        if _is(thing, type):
+        if _is(thing, type) and _has_a_name(thing):
             return f"{thing.__module__}.{thing.__qualname__}{node.steps}"
         if _is(thing, types.FunctionType):
             return _path_from_function(thing, node)
@@ -119,6 +121,12 @@ class _Search:
         if own_dict(holder) is below.thing:
             return _Node(holder, _KEY.sub(r".\1", below.steps))
         return _Node(holder, f"{_step(holder, below.thing)}{below.steps}")
+
+
+def _has_a_name(cls: type) -> bool:
+    """Whether a person can name *cls*: one that was made at run time may itself be what leaks."""
+    outermost = cls.__qualname__.partition(".")[0]
+    return "<locals>" in cls.__qualname__ or outermost in vars(sys.modules.get(cls.__module__, object))
 
 
 def _path_from_function(function: types.FunctionType, node: _Node) -> str:

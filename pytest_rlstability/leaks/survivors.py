@@ -5,7 +5,7 @@ from __future__ import annotations
 import gc
 import time
 import tracemalloc
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Generator, Sequence
 from dataclasses import dataclass, field
 from types import CodeType, FrameType, TracebackType
@@ -73,6 +73,8 @@ class Window:
     _likely: list[Grower] = field(default_factory=list)
     _shares: list[list[Kept]] = field(default_factory=list)
     """For the first of the likely, what each line has in its new items."""
+    _made_by: defaultdict[str, Counter[Line]] = field(default_factory=lambda: defaultdict(Counter))
+    """How many of the newest objects of each type each line has made."""
 
     @property
     def gained(self) -> list[Kept]:
@@ -109,6 +111,9 @@ class Window:
         lines = [line for line, _, _ in self.gained[:1]]
         self._likely = [grower for grower in self.grown[:16] if self._grew_enough(grower)]
         self._likely.sort(key=lambda grower: (_is_weak(grower), not any(_holds(grower, line) for line in lines)))
+        for thing in self.survivors:
+            if line := users_line(traceback_of(thing)):
+                self._made_by[_type_name(type(thing))][line] += 1
         self._shares = [self._share_of(grower) for grower in self._likely[:4]] if self.traced else []
 
     def _share_of(self, grower: Grower) -> list[Kept]:
@@ -138,8 +143,8 @@ class Window:
 
     def _grew_enough(self, grower: Grower) -> bool:
         item = newest_item(grower.container)
-        if not gc.is_tracked(item) and type(item).__module__ != "builtins":
-            return grower.per_lap >= OWNING  # an object of native code does not show what it consists of
+        if issubclass(type(item), type) or (not gc.is_tracked(item) and type(item).__module__ != "builtins"):
+            return grower.per_lap >= OWNING  # a class, or an object of native code that does not show its parts
         parts = count_parts(item)
         return parts >= DEEPEST or grower.per_lap * parts >= ENOUGH * self.missing
 
@@ -156,8 +161,15 @@ class Window:
 
     def path_to_survivor(self) -> str:
         alike = self._most_common()
-        path = path_to(alike[-1], hidden=[self.survivors, alike]) if alike else ""
-        return "" if path.startswith(_OWN_MODULES) else path
+        # in a tree that refers both ways, the newest is near the root
+        tried = [*alike[-1:], *[thing for thing in self.survivors[::-1] if alike and type(thing) is type(alike[0])][:1]]
+        paths = (path_to(thing, hidden=[self.survivors, alike, tried]) for thing in tried)
+        return next((path for path in paths if path and not path.startswith(_OWN_MODULES)), "")
+
+    def line_of_survivors(self) -> Line | None:
+        """The line that made most objects of the type of which there are more."""
+        made = self._made_by[_type_name(type(alike[0]))] if (alike := self._most_common()) else Counter[Line]()
+        return made.most_common(1)[0][0] if made else None
 
     def survivor_is_lost(self) -> bool:
         """Whether there is more of something that nothing refers to."""

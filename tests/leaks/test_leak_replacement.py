@@ -3,9 +3,16 @@
 from __future__ import annotations
 
 import atexit
+import functools
 import gc
+import re
+import sys
 from collections import deque
 from collections.abc import Callable
+from contextvars import ContextVar
+from itertools import count
+from random import Random
+from weakref import WeakSet
 
 import pytest
 
@@ -32,8 +39,8 @@ def check_laps(lap: Callable[[], object], laps: int = 300) -> LeakCheck:
     catalog = Signals(shipped_signals())
     check = LeakCheck(LeakSettings(signals=MEMORY, warmup=20, laps=laps, budget=20.0, checking=True, catalog=catalog))
     try:
-        for count in outcome.run(check):
-            for _ in range(count):
+        for laps_now in outcome.run(check):
+            for _ in range(laps_now):
                 lap()
     finally:
         check.close()
@@ -60,6 +67,89 @@ def test_a_leak_beside_cycles_that_are_replaced_is_found_with_its_size() -> None
     assert "'spilled'" in check.verdict.headline
     blocks = next(entry for entry in check.watched if entry.signal.name == "python")
     assert 1 <= blocks.judgement.per_lap <= 4, "a node has two blocks, and ten are replaced in each lap"
+
+
+def test_what_dropped_cycles_refer_to_does_not_pile_up_during_the_check(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("pytest_rlstability.leaks.check.SAMPLING_SHARE", 1.0)  # as in a check that takes long
+
+    class Root(Node):
+        next: Root | None = None
+
+    newest, most = Root(), 0
+
+    def lap() -> None:
+        nonlocal newest, most
+        newest.next = newest = Root()  # the oldest is garbage that was frozen, and refers to all others
+        most = max(most, sys.getallocatedblocks())
+
+    before = sys.getallocatedblocks()
+    check = check_laps(lap, laps=40_000)
+    assert check.verdict is None
+    assert not check.warning
+    assert most - before < 15_000, "each lap makes two blocks"
+
+
+def test_blocks_that_are_replaced_at_random_are_no_part_of_a_leak_beside_them() -> None:
+    scratch, kept, random = {}, [], Random(1)
+
+    def lap() -> None:
+        scratch[random.randrange(50)] = bytes(random.randrange(20_000))
+        kept.append(bytes(1000))
+
+    headline = headline_of(check_laps(lap))
+    assert "kept.append(bytes(1000))" in headline
+    assert re.search(r" per lap \(1\.\d KiB\)", headline)
+
+
+def test_a_line_that_adds_is_named_where_python_reuses_freed_memory() -> None:
+    cache, events, laps = deque({"lap": number} for number in range(200)), [], count()
+
+    def lap() -> None:
+        number = next(laps)
+        cache.popleft()
+        if number % 10 == 0:
+            # takes the memory of the one that was dropped
+            events.append({"lap": number})
+        cache.append({"lap": number})
+
+    headline = headline_of(check_laps(lap, laps=12_000))
+    assert 'events.append({"lap": number}), held by local variable' in headline
+
+
+def test_a_weak_set_is_not_the_holder() -> None:
+    everyone: WeakSet[Wrapper] = WeakSet()
+    waiting: list[Wrapper] = []
+
+    def lap() -> None:
+        everyone.add(thing := Wrapper(None)), waiting.append(thing)
+
+    assert "'waiting'" in headline_of(check_laps(lap))
+
+
+def test_a_cache_with_a_limit_is_bounded_though_it_was_there_before() -> None:
+    value = functools.lru_cache(maxsize=10**6)(lambda state: [state])
+    states = count(1000)
+    check = check_laps(lambda: value(next(states)))
+    assert check.verdict is None
+    assert not check.warning
+
+
+def test_a_class_that_is_made_in_every_lap_is_held_by_the_list_it_is_in() -> None:
+    made: list[type] = []
+    headline = headline_of(check_laps(lambda: made.append(type("Env", (Wrapper,), {}))))
+    assert "held by local variable 'made'" in headline or "closure variable 'made'" in headline
+
+
+def test_a_line_is_named_where_objects_stay_in_what_native_code_keeps() -> None:
+    names = count()
+    headline = headline_of(check_laps(lambda: ContextVar(f"episode {next(names)}").set([1]), laps=4000))
+    assert "ContextVar(" in headline
+    assert "no owner found" in headline
+
+
+def headline_of(check: LeakCheck) -> str:
+    assert check.verdict is not None
+    return check.verdict.headline
 
 
 def test_a_test_that_switches_the_collector_off_leaks_its_cycles() -> None:
@@ -137,8 +227,8 @@ def test_a_signal_that_is_named_and_cannot_be_read_is_not_clean() -> None:
     catalog = Signals([*shipped_signals(), Unreadable])
     settings = LeakSettings(signals=("python", "card"), laps=40, checking=True, catalog=catalog)
     check = LeakCheck(settings)
-    for count in outcome.run(check):
-        assert count
+    for laps in outcome.run(check):
+        assert laps
     check.close()
     assert check.warning == "rl_no_leak: not measured: card (no card)"
 
