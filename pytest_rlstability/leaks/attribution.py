@@ -202,7 +202,8 @@ def _native_rest(suspect: Watched, window: Window) -> float:
         return 0.0
     if name == "mappings" and window.explains(judged.per_lap):
         return 0.0  # Python's arenas
-    rest = judged.per_lap - (window.heap_bytes if name == "malloc" else 0.0)
+    known = max(window.heap_bytes, window.bounded.own_bytes) if name == "malloc" else 0.0
+    rest = judged.per_lap - known
     return rest if rest >= max(NATIVE_RESOLUTION, 0.1 * judged.per_lap) else 0.0
 
 

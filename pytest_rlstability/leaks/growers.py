@@ -157,11 +157,15 @@ class Bounded:
     counts: defaultdict[Line, float] = field(default_factory=lambda: defaultdict(float))
     reached: set[int] = field(default_factory=set)
 
+    @property
+    def own_bytes(self) -> float:
+        """What the containers take per lap, besides their items, if they are deques."""
+        return DEQUE_BYTES * sum(grower.per_lap for grower in self.containers)
+
     def explains(self, kept: Kept, laps: int) -> bool:
         """Whether the items explain the memory of this line."""
         line, size, count = kept
-        own = DEQUE_BYTES * sum(grower.per_lap for grower in self.containers)
-        if size / laps <= own and size / count > DEQUE_BLOCK:
+        if size / laps <= self.own_bytes and size / count > DEQUE_BLOCK:
             return True
         found = self.sizes.get(line, 0.0) / size, self.counts.get(line, 0.0) / count
         return max(found) * laps >= SHARE

@@ -9,7 +9,8 @@ import re
 import sys
 import time
 import types
-from collections.abc import Iterable
+from collections import deque
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TypeGuard, TypeVar
 
@@ -20,12 +21,13 @@ _KEY = re.compile(r"^\['(\w+)'\]")
 """The beginning of a step through a dict. It becomes an attribute if the dict is an object's ``__dict__``."""
 _REPEATED = re.compile(r"((?:\.\w+|\[\.\.\.\])+?)\1{2,}")
 """The same steps three times and more, as through a tree or a chain."""
-MOST_HOPS = 40
-MOST_WIDTH = 64
+MOST_HOPS = 12
+MOST_WIDTH = 16
 MOST_SECONDS = 3.0
 _LAST_ARGUMENT = object()
 _UNTRACED: tuple[type, ...] = (types.ModuleType, type, int, str, float, type(None))
 """Types of local variables that are not roots of a path."""
+_NOT_BELOW: tuple[type, ...] = (*_UNTRACED, types.CodeType, types.FrameType)
 LRU_CACHE = type(functools.lru_cache(bool))
 
 
@@ -55,6 +57,19 @@ def path_to(target: object, hidden: Iterable[object] = ()) -> str:
     return _REPEATED.sub(r"\1 (repeated)", path)
 
 
+def path_from_a_name(targets: Sequence[object], hidden: Iterable[object] = ()) -> str:
+    """The path from a variable of a running function or of the user's modules that leads to most of *targets*, to the
+    nearest of them; empty if none does. It finds the name of a tree or a graph, in which ``path_to`` loses its way."""
+    search = _Search([*hidden, targets])
+    wanted = {id(target) for target in targets}
+    deadline = time.monotonic() + MOST_SECONDS
+    for root in search.roots():
+        found = search.down(root, wanted, deadline)
+        if len(found) > len(wanted) / 2:
+            return _REPEATED.sub(r"\1 (repeated)", found[0])
+    return ""
+
+
 def is_referred_to(target: object, hidden: Iterable[object] = ()) -> bool:
     """Whether anything but *hidden* refers to *target*."""
     search = _Search([*hidden, target])
@@ -65,7 +80,7 @@ def is_referred_to(target: object, hidden: Iterable[object] = ()) -> bool:
 class _Search:
     def __init__(self, hidden: list[object]) -> None:
         self._seen = {id(thing) for thing in hidden} | {id(hidden)}
-        self._locals, frames = _local_variables()
+        self._locals, self._variables, frames = _local_variables()
         self._seen |= frames
         self._modules = {
             id(vars(module)): name for name, module in list(sys.modules.items()) if isinstance(module, types.ModuleType)
@@ -85,6 +100,36 @@ class _Search:
         if _is(thing, types.FunctionType):
             return _path_from_function(thing, node)
         return ""
+
+    def roots(self) -> list[object]:
+        """What the user's variables refer to: those of running functions, the innermost first, and of modules."""
+        modules = [sys.modules[name] for name in list(self._modules.values()) if name in sys.modules]
+        users = [module for module in modules if origin(getattr(module, "__file__", None) or "<") is Origin.USER]
+        values = [value for module in users for value in list(vars(module).values())]
+        return [*self._variables, *(value for value in values if not _is(value, _UNTRACED))]
+
+    def down(self, root: object, wanted: set[int], deadline: float) -> list[str]:
+        """The path to the nearest of *wanted* that *root* leads to, and an empty text for each other."""
+        holders: dict[int, object] = {id(root): None}
+        waiting, found = deque([root]), list[str]()
+        self._seen.update((id(holders), id(waiting), id(found)))
+        while waiting and time.monotonic() < deadline:
+            holder = waiting.popleft()
+            for thing in gc.get_referents(holder):
+                if id(thing) in self._seen or id(thing) in self._modules or _is(thing, _NOT_BELOW):
+                    continue
+                self._seen.add(id(thing))
+                holders[id(thing)] = holder
+                waiting.append(thing)
+                if id(thing) in wanted:
+                    found.append("" if found else self._path_through(thing, holders))
+        return found
+
+    def _path_through(self, thing: object, holders: dict[int, object]) -> str:
+        node = _Node(thing, "")
+        while not (path := self.path_from_root(node)) and (holder := holders[id(node.thing)]) is not None:
+            node = self._up(holder, node)
+        return path or "?"
 
     def one_up(self, level: list[_Node]) -> tuple[list[_Node], str]:
         """What refers to something in *level*, and the path from the first root among it."""
@@ -206,13 +251,14 @@ def _is_ours(holder: object) -> bool:
     return type(holder) is tuple and len(holder) > 1 and holder[-1] is _LAST_ARGUMENT
 
 
-def _local_variables() -> tuple[dict[int, str], set[int]]:
-    """id -> name of everything in a local variable of the user's running functions; and the ids of the dicts that
-    reading ``f_locals`` made, which refer to it as well.
+def _local_variables() -> tuple[dict[int, str], list[object], set[int]]:
+    """id -> name of everything in a local variable of the user's running functions; the values; and the ids of the
+    dicts that reading ``f_locals`` made, which refer to it as well.
 
     ``gc.get_referrers`` does not see the variables of a running frame, so they are read here.
     """
     found: dict[int, str] = {}
+    values: list[object] = []
     dicts: set[int] = set()
     for frame in sys._current_frames().values():
         for current in outwards(frame):
@@ -226,4 +272,5 @@ def _local_variables() -> tuple[dict[int, str], set[int]]:
                 # pytest's rewritten assertions use names with an @
                 if not name.startswith("@") and not _is(value, _UNTRACED):
                     found.setdefault(id(value), f"local variable {name!r} of {code.co_name} ({place})")
-    return found, dicts
+                    values.append(value)
+    return found, values, dicts | {id(values)}

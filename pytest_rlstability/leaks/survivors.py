@@ -30,7 +30,7 @@ from pytest_rlstability.leaks.growers import (
 )
 from pytest_rlstability.leaks.known_leaks import CHUNK_OVERHEAD, LARGEST_BLOCK
 from pytest_rlstability.leaks.lines import Line, users_line
-from pytest_rlstability.leaks.paths import is_referred_to, path_to
+from pytest_rlstability.leaks.paths import is_referred_to, path_from_a_name, path_to
 
 FRAMES = 16
 FEWEST_TRACED = 3
@@ -161,10 +161,9 @@ class Window:
 
     def path_to_survivor(self) -> str:
         alike = self._most_common()
-        # in a tree that refers both ways, the newest is near the root
-        tried = [*alike[-1:], *[thing for thing in self.survivors[::-1] if alike and type(thing) is type(alike[0])][:1]]
-        paths = (path_to(thing, hidden=[self.survivors, alike, tried]) for thing in tried)
-        return next((path for path in paths if path and not path.startswith(_OWN_MODULES)), "")
+        path = path_to(alike[-1], hidden=[self.survivors, alike]) if alike else ""
+        path = path or (path_from_a_name(alike, hidden=[self.survivors]) if alike else "")
+        return "" if path.startswith(_OWN_MODULES) else path
 
     def line_of_survivors(self) -> Line | None:
         """The line that made most objects of the type of which there are more."""
