@@ -6,7 +6,7 @@ import gc
 import sys
 from array import array
 from collections import defaultdict, deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Sequence, Set
 from dataclasses import dataclass, field
 from itertools import islice
 from types import ModuleType
@@ -215,13 +215,13 @@ def _some_items(grower: Grower) -> list[object]:
     return [*gc.get_referents(grower.lru_cache())[-3 * SAMPLED :], *islice(reversed(container.values()), SAMPLED)]
 
 
-def count_parts(item: object) -> int:
-    """How many objects *item* consists of, up to ``DEEPEST``."""
+def count_parts(item: object, new: Set[int] = frozenset()) -> int:
+    """How many objects *item* consists of, up to ``DEEPEST``; without classes, but for those whose id is in *new*."""
     seen: set[int] = set()
     waiting = [item]
     while waiting and len(seen) < DEEPEST:
         thing = waiting.pop()
-        if id(thing) not in seen and not issubclass(type(thing), (type, ModuleType)):
+        if id(thing) not in seen and (id(thing) in new or not issubclass(type(thing), (type, ModuleType))):
             seen.add(id(thing))
             waiting += gc.get_referents(thing)
     return len(seen)

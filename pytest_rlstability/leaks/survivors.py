@@ -145,7 +145,7 @@ class Window:
         item = newest_item(grower.container)
         if issubclass(type(item), type) or (not gc.is_tracked(item) and type(item).__module__ != "builtins"):
             return grower.per_lap >= OWNING  # a class, or an object of native code that does not show its parts
-        parts = count_parts(item)
+        parts = count_parts(item, {id(thing) for thing in self.survivors})
         return parts >= DEEPEST or grower.per_lap * parts >= ENOUGH * self.missing
 
     def holder_among(self, growers: Sequence[Grower]) -> tuple[Grower | None, str]:

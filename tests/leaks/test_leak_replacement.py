@@ -139,6 +139,12 @@ def test_a_class_that_is_made_in_every_lap_is_held_by_the_list_it_is_in() -> Non
     assert "held by local variable 'made'" in headline or "closure variable 'made'" in headline
 
 
+def test_an_object_holds_the_class_that_was_made_for_it() -> None:
+    envs: list[object] = []
+    headline = headline_of(check_laps(lambda: envs.append(type("Env", (), {})())))
+    assert "variable 'envs'" in headline
+
+
 class Move:
     def __init__(self, parent: Move | None) -> None:
         self.parent, self.children = parent, []
