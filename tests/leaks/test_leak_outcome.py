@@ -23,17 +23,23 @@ LAPS = 4000
 
 
 def states_after(
-    course: Callable[[int], float], *, seconds_left: float = 100.0, name: str = "malloc", measured: int = LAPS
+    course: Callable[[int], float],
+    *,
+    state: str = "leak",
+    seconds_left: float = 100.0,
+    name: str = "malloc",
+    measured: int = LAPS,
 ) -> list[str]:
     """The outcome for a signal that was a leak after so many laps and then goes on as *course* says."""
     signal: Any = SimpleNamespace(name=name)
-    entry = Watched(signal, Rule(), judgement=Judgement("leak", True, per_lap=64.0))
+    entry = Watched(signal, Rule(), judgement=Judgement(state, True, per_lap=64.0))
     laps = [LAPS]
     check: Any = SimpleNamespace(
         measured_laps=measured,
         seconds_left=seconds_left,
         seconds_per_lap=0.001,
-        leaks=lambda: [entry],
+        leaks=lambda: [entry] if state == "leak" else [],
+        undecided=lambda: [entry] if state == "undecided" else [],
         read=lambda watched: [course(laps[0]) for _ in watched],
     )
     for count in _downgrade_stopped(check):
@@ -43,6 +49,12 @@ def states_after(
 
 def test_what_stopped_meanwhile_is_bounded() -> None:
     assert states_after(lambda lap: 64.0 * LAPS) == ["bounded"]
+
+
+def test_what_was_undecided_and_stopped_is_bounded_unless_noise_may_hide_it() -> None:
+    assert states_after(lambda lap: 64.0 * LAPS, state="undecided") == ["bounded"]
+    assert states_after(lambda lap: 64.0 * lap, state="undecided") == ["undecided"]
+    assert states_after(lambda lap: 5e4 * (lap // 125 % 3), state="undecided") == ["undecided"]
 
 
 def test_what_goes_on_is_a_leak() -> None:
