@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import time
 from collections.abc import Generator, Sequence
 from dataclasses import dataclass, field
 
@@ -16,6 +17,8 @@ from pytest_rlstability.model.units import format_size
 BLOCKS_OF_AN_ITEM = 32
 """How many blocks an item of a container may have, where there was no time to trace it."""
 NATIVE_RESOLUTION = 24.0
+METERED_LAPS, MOST_METERED = 240, 2.0
+"""How many laps are metered at a time, and for how many seconds more are."""
 
 
 @dataclass
@@ -71,9 +74,16 @@ def inspect_survivors() -> Finding:
 
 def _investigate_resource(check: LeakCheck, suspect: Watched, finding: Finding) -> Generator[int, None, None]:
     per_lap = max(suspect.judgement.per_lap, 0.001)
-    laps = laps_for(check, min(24 / per_lap, max(240, 6 / per_lap), 2400), slowdown=20)
-    before = suspect.signal.inventory()
-    finding.line = (yield from _metered(suspect, laps)).best(per_lap, laps)
+    most = laps_for(check, min(24 / per_lap, max(METERED_LAPS, 6 / per_lap), 10 * METERED_LAPS), slowdown=20)
+    before, value, laps = suspect.signal.inventory(), suspect.signal.read(), 0
+    stop = time.perf_counter() + MOST_METERED
+    yield 1
+    with LineMeter(suspect.signal.read) as meter:
+        # what grows rarely takes many laps to show
+        while laps < most and (not laps or (suspect.signal.read() < value + 3 and time.perf_counter() < stop)):
+            yield (count := min(METERED_LAPS, most - laps))
+            laps += count
+    finding.line = meter.best(per_lap, laps)
     fresh = [text for key, text in suspect.signal.inventory().items() if key not in before]
     where = [f"made at {show_line(*finding.line)}"] if finding.line else []
     finding.answer = "; ".join([*where, *fresh[-1:]])
