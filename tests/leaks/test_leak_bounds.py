@@ -5,14 +5,19 @@ from __future__ import annotations
 import functools
 import gc
 import tracemalloc
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Iterator
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
+from pytest_rlstability.leaks.attribution import _native_rest
 from pytest_rlstability.leaks.growers import Bounded, Grower, Kept, bounded_by, is_loud
 from pytest_rlstability.leaks.lines import show_line
-from pytest_rlstability.leaks.survivors import kept_by_line, kept_in_both
+from pytest_rlstability.leaks.survivors import Window, kept_by_line, kept_in_both
+from pytest_rlstability.leaks.watched import Watched
+from pytest_rlstability.verdicts.leak import Judgement, LeakState, Rule
 
 LAPS = 200
 
@@ -97,3 +102,16 @@ def test_a_list_without_a_limit_explains_nothing() -> None:
     assert bounded.containers == []
     assert lines
     assert rest == [frames]
+
+
+def test_the_tables_of_deques_are_no_native_memory_beside_them() -> None:
+    queues: list[deque[float]] = [deque([0.5] * 1000, maxlen=10_000) for _ in range(3)]
+    bounded = bounded_by([Grower(queue, 1000, LAPS, LAPS) for queue in queues], traced=True)
+    window = Window(LAPS, [], 2.0, Counter(), [], [], bounded=bounded)
+
+    def rest(per_lap: float) -> float:
+        signal: Any = SimpleNamespace(name="malloc")
+        return _native_rest(Watched(signal, Rule(), judgement=Judgement(LeakState.LEAK, True, per_lap=per_lap)), window)
+
+    assert rest(26.0) == 0
+    assert rest(200.0) > 100
