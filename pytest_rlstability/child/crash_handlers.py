@@ -48,7 +48,7 @@ class CrashHandlers:
         faulthandler.disable()
         if hold:
             hold_on_fatal_signals()
-        _write_stacks_to(self._descriptor)
+        _write_stacks_to(self._descriptor, c_stack=hold)
         if hold:
             self._respect_other_owners()
 
@@ -110,9 +110,11 @@ class CrashHandlers:
         faulthandler.disable = releasing(faulthandler.disable)
 
 
-def _write_stacks_to(descriptor: int) -> None:
-    """On a fatal signal, and when asked to."""
-    faulthandler.enable(file=descriptor, all_threads=True)
+def _write_stacks_to(descriptor: int, *, c_stack: bool = False) -> None:
+    """On a fatal signal, and when asked to. The first *c_stack* of a process allocates memory. After a crash inside
+    malloc it may never come to its end, so that it is for processes that somebody will kill."""
+    options: dict[str, Any] = {"c_stack": c_stack} if sys.version_info >= (3, 14) else {}
+    faulthandler.enable(file=descriptor, all_threads=True, **options)
     if sys.platform != "win32" and STACKS_SIGNAL is not None and POSITION_SIGNAL is not None:
         faulthandler.register(STACKS_SIGNAL, file=descriptor, all_threads=True)
         faulthandler.register(POSITION_SIGNAL, file=descriptor, all_threads=False)

@@ -14,7 +14,10 @@ from pytest_rlstability.model.statements import statement_at
 from pytest_rlstability.model.units import counted
 from pytest_rlstability.model.user_code import Origin, library_name, origin, package_path
 
-_THREAD = re.compile(r"^(?:Current thread|Thread) 0x([0-9a-f]+)(?: \[(.*?)\])? \(most recent call first\):")
+_THREAD = re.compile(
+    r"^(?:Current thread 0x([0-9a-f]+)|Thread 0x([0-9a-f]+)|Stack)(?: \[(.*?)\])? \(most recent call first\):"
+)
+"""*Stack* is the current thread, all that a Python without a GIL writes. Does not say which thread that is."""
 _FRAME = re.compile(r'^  File "(.*)", line (\d+|\?\?\?) in (.*)$')
 _FATAL = re.compile(r"^(?:Fatal Python error|(Windows fatal exception)): (.*)$", re.MULTILINE)
 _EXTENSIONS = re.compile(r"^Extension modules: (.*?)(?: \(total: \d+\))?$", re.MULTILINE)
@@ -170,6 +173,10 @@ def parse_dump(text: str, names: Mapping[int, str] | None = None) -> StackDump:
     )
 
 
+def _only(names: Mapping[int, str]) -> str:
+    return next(iter(names.values())) if len(names) == 1 else ""
+
+
 def _parse_threads(text: str, names: Mapping[int, str], crashed: bool) -> tuple[ThreadStack, ...]:
     """The threads in *text*, the crashed one first."""
     found: list[tuple[str, bool, list[Frame]]] = []
@@ -177,9 +184,10 @@ def _parse_threads(text: str, names: Mapping[int, str], crashed: bool) -> tuple[
     for line in text.splitlines():
         if head := _THREAD.match(line):
             inside = True
-            ident = int(head[1], 16)
-            name = names.get(ident) or head[2] or f"0x{ident:x}"
-            found.append((name, crashed and line.startswith("Current"), []))
+            current, other, system_name = head.groups()
+            ident = int(current or other or "0", 16)
+            name = names.get(ident) or system_name or (f"0x{ident:x}" if ident else _only(names) or "?")
+            found.append((name, crashed and not other, []))
         elif inside and (frame := _FRAME.match(line)):
             number = int(frame[2]) if frame[2].isdigit() else 0
             found[-1][-1].append(Frame(frame[1], number, frame[3]))

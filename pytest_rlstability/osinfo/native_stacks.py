@@ -1,4 +1,5 @@
-"""The native stack of a process that is held at its crash or stuck: by pystack, else gdb, else a reason why not."""
+"""The native stack of a process that is held at its crash or stuck: by pystack, else gdb, else faulthandler, else a
+reason why not."""
 
 from __future__ import annotations
 
@@ -8,6 +9,7 @@ import subprocess
 import sysconfig
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from itertools import dropwhile, takewhile
 from pathlib import Path
 
 from pytest_rlstability.model.user_code import Origin, origin
@@ -17,6 +19,9 @@ _LIMIT = 20.0
 _KEPT_FRAMES = 14
 _KEPT_THREADS = 12
 
+_PYTHON = " [Python]"
+"""How a frame of Python code ends."""
+_UNKNOWN = "??"
 # The frames of a signal handler. What is newer holds the thread; what is older crashed.
 _HANDLER = ("__restore_rt", "<signal handler called>")
 _INTERPRETER = re.compile(
@@ -39,19 +44,33 @@ class NativeThread:
 
     def render(self) -> str:
         last_handler = max((i for i, frame in enumerate(self.frames) if frame.startswith(_HANDLER)), default=-1)
-        telling = [frame for frame in self.frames[last_handler + 1 :] if not _INTERPRETER.match(frame)]
+        telling = [frame for frame in self.frames[last_handler + 1 :] if _is_telling(frame)]
         machinery = next((i for i, frame in enumerate(telling) if _is_pytest(frame)), len(telling))
         telling = telling[: max(machinery, 1)]
         return "\n".join([self.title, *(f"  {frame}" for frame in telling[:_KEPT_FRAMES])])
 
 
-def native_stack(pid: int, mode: str = "auto") -> str:
+def native_stack(pid: int, mode: str = "auto", *, dump: str = "", python: bool = False) -> str:
     """The native stacks of a live process, newest frame first; of a crashed one only the thread that crashed. If there
-    is none, a line in parentheses says why."""
+    is none, a line in parentheses says why.
+
+    *dump* is what faulthandler wrote in the crash. Since Python 3.14 it ends with the C stack, which is shown if no
+    tool gives one. With *python* a stack of Python frames alone will do, which is all that pystack finds in a Python
+    without symbols.
+    """
     if mode == "off":
         return "(off)"
-    if not LINUX:
-        return "(only on Linux)"
+    threads, remark = _ask_tools(pid, python) if LINUX else ([], "only on Linux")
+    if not threads and (crashed := parse_c_stack(dump)):
+        threads, remark = [crashed], f"by faulthandler; {remark}"
+    elif not threads:
+        return f"(none: {remark})"
+    shown = [thread for thread in threads if thread.crashed] or threads[:_KEPT_THREADS]
+    return "\n".join([*(thread.render() for thread in shown), f"({remark})"])
+
+
+def _ask_tools(pid: int, python: bool) -> tuple[list[NativeThread], str]:
+    """What the first tool that answers has found, and which it was; else nothing, and why."""
     reasons = []
     for name, (arguments, parse) in _TOOLS.items():
         program = find_tool(name)
@@ -60,11 +79,11 @@ def native_stack(pid: int, mode: str = "auto") -> str:
             continue
         output, complaint = _run([program, *arguments, str(pid)])
         threads = parse(output)
-        if any(thread.frames for thread in threads):
-            shown = [thread for thread in threads if thread.crashed] or threads[:_KEPT_THREADS]
-            return "\n".join([*(thread.render() for thread in shown), f"(by {name})"])
-        reasons.append(f"{name}: {complaint}")
-    return f"(none: {'; '.join(reasons)})"
+        frames = [frame for thread in threads for frame in thread.frames]
+        if not all(frame.endswith(_PYTHON) for frame in frames) or (python and frames):
+            return threads, f"by {name}"
+        reasons.append(f"{name}: {'it found no native frames' if frames else complaint}")
+    return [], "; ".join(reasons)
 
 
 def find_tool(name: str) -> str | None:
@@ -90,10 +109,15 @@ def _run(command: list[str]) -> tuple[str, str]:
     return result.stdout, lines[-1][:160] if lines else f"exit code {result.returncode}"
 
 
+def _is_telling(frame: str) -> bool:
+    """Whether a frame is neither the interpreter's nor one of which nothing is known."""
+    return frame != _UNKNOWN and not _INTERPRETER.match(frame)
+
+
 def _is_pytest(frame: str) -> bool:
     """Whether it is a line such as ``call at /lib/pluggy/_hooks.py:12 [Python]`` in pytest's code."""
-    place = frame.removesuffix(" [Python]").rpartition(" at ")[2]
-    return frame.endswith(" [Python]") and origin(place.rpartition(":")[0]) is Origin.PYTEST
+    place = frame.removesuffix(_PYTHON).rpartition(" at ")[2]
+    return frame.endswith(_PYTHON) and origin(place.rpartition(":")[0]) is Origin.PYTEST
 
 
 def _parse(text: str, heading: str, read_frame: Callable[[str], str | None]) -> list[NativeThread]:
@@ -122,7 +146,7 @@ def _pystack_frame(line: str) -> str | None:
         return None
     language, file, number, function, library = frame.groups()
     place = f"{file}:{number}" if language == "Python" or "?" not in file else Path(library or "?").name
-    return f"{function} at {place}" + (" [Python]" if language == "Python" else "")
+    return f"{function} at {place}" + (_PYTHON if language == "Python" else "")
 
 
 def _parse_gdb(text: str) -> list[NativeThread]:
@@ -136,6 +160,22 @@ def _gdb_frame(line: str) -> str | None:
     function, _, rest = frame[1].partition(" (")
     place = re.search(r"\) (?:at (.*)|from .*?([^/]*))$", rest)
     return function if place is None else f"{function} at {place[1] or place[2]}"
+
+
+_C_STACK = "Current thread's C stack trace (most recent call first):"
+_C_FRAME = re.compile(r'^  Binary file "(.*?)"(?:, at (\S*?)\+0x[0-9a-f]+)? \[0x[0-9a-f]+\]$')
+
+
+def parse_c_stack(dump: str) -> NativeThread | None:
+    """The C stack of the crashed thread that faulthandler has written; None if there is none."""
+    _, _, text = dump.partition(_C_STACK)
+    lines = takewhile(lambda line: line.startswith("  "), text.splitlines()[1:])
+    found = [(frame[1], frame[2] or _UNKNOWN) for line in lines if (frame := _C_FRAME.match(line))]
+    interpreter = found[0][0] if found else ""
+    # It begins with faulthandler, which is part of the interpreter, and the system's frame of a signal handler.
+    crashed = [*dropwhile(lambda frame: frame[0] == interpreter, found)][1:]
+    frames = [name if file == interpreter else f"{name} at {Path(file).name}" for file, name in crashed]
+    return NativeThread("thread that crashed", frames) if frames else None
 
 
 _TOOLS: dict[str, tuple[list[str], Callable[[str], list[NativeThread]]]] = {

@@ -25,7 +25,7 @@ def worker_stacks(own: int, tree: TreeState, directory: Path, native: str) -> st
         stopped = all(thread.state in STOPPED for thread in tree.of(pid))
         text = "" if stopped else _written_stacks(pid, directory)
         if not text and native != "off" and _is_python(pid) and find_tool("pystack") is not None:
-            text = native_stack(pid, native)
+            text = native_stack(pid, native, python=True)
         if text:
             blocks.append(f"{process_name(pid, own)}\n{text}")
     if len(workers) > _MOST_WORKERS:

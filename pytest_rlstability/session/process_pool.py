@@ -141,7 +141,8 @@ class ProcessPool:
             )
         errors = [said.error for said in parent.torn_down if said.error]
         if not ended:
-            errors.append(f"STALL: the tear-down of wide fixtures did not end\n{native_stack(parent.pid, native)}\n")
+            stack = native_stack(parent.pid, native, python=True)
+            errors.append(f"STALL: the tear-down of wide fixtures did not end\n{stack}\n")
         elif len(errors) == len(parent.torn_down):
             errors.append("The process in which wide fixtures were set up did not survive their tear-down.\n")
         else:

@@ -225,7 +225,7 @@ class Supervisor:
         self._read_dump(process)
         ending.dump = process.crash_dump.decode(errors="replace")
         if process.exit is None:
-            ending.native_stack = native_stack(process.pid, self._native)
+            ending.native_stack = native_stack(process.pid, self._native, dump=ending.dump)
         self._end_process(active)
 
     def _kill(self, active: WatchedRun, killed: Killed) -> None:

@@ -160,7 +160,8 @@ def _watch(process: HelperProcess, step: Step, directory: Path) -> Outcome | Non
             return None
         _bound_output(directory)
         if step.evidence and (held := held_signal(process.pid)):
-            return Outcome(step.name, "crash", signal=signal_name(held), native=native_stack(process.pid))
+            native = native_stack(process.pid, dump=_tail(directory / worker.STACK))
+            return Outcome(step.name, "crash", signal=signal_name(held), native=native)
     stack = directory / worker.STACK
     if stack.exists():
         ask_for_stacks(process.pid, stack, _STACKS_SIGNAL, seconds=worker.STACK_GRACE)

@@ -75,7 +75,7 @@ def _native_place(stack: str) -> str:
         function, _, file = line.strip().partition(" at ")
         if "libffi" in file:
             break  # from here on it is our call
-        if file and not file.startswith((".", "/usr/", "/lib")):
+        if file and function != "??" and not file.startswith((".", "/usr/", "/lib", "libc.so")):
             return f"in {function} at {file}"
     return ""
 

@@ -54,9 +54,9 @@ TESTS = """
         at_exit("getpid")
 """
 PLACES = {
-    "test_static_object": "in Plugin::~Plugin() at ",
+    "test_static_object": "in Plugin::~Plugin",
     "test_c_destructor": "in unload at ",
-    "test_freed_twice": "in Buffer::~Buffer() at ",
+    "test_freed_twice": "in Buffer::~Buffer",
     "test_exit_handler": "SIGABRT at exit",
     "test_object_in_module": "in __del__, inside string_at",
 }

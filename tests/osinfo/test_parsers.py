@@ -3,7 +3,13 @@
 from __future__ import annotations
 
 from pytest_rlstability.model.stack_dump import parse_dump
-from pytest_rlstability.osinfo.native_stacks import NativeThread, _parse_gdb, _parse_pystack, native_stack
+from pytest_rlstability.osinfo.native_stacks import (
+    NativeThread,
+    _parse_gdb,
+    _parse_pystack,
+    native_stack,
+    parse_c_stack,
+)
 
 DUMP = """Fatal Python error: Segmentation fault
 
@@ -86,6 +92,49 @@ def test_pystack_and_gdb_tell_the_same_story():
         lines = [line.strip() for line in threads[1].render().splitlines()]
         assert lines[1:3] == ["step at game.c:40", f"ffi_call at {library}"]
         assert not any("_PyEval" in line or "_pytest" in line or "pause" in line for line in lines)
+
+
+C_STACK = """
+Current thread's C stack trace (most recent call first):
+  Binary file "/usr/bin/python3.14", at _Py_DumpStack+0x4a [0x49b2f9]
+  Binary file "/usr/bin/python3.14" [0x53d28e]
+  Binary file "/usr/lib/libc.so.6", at +0x406b0 [0x7f3a527806b0]
+  Binary file "/game/_game.so", at step+0x17 [0x7f3a528ba718]
+  Binary file "/usr/lib/_ctypes.cpython-314.so", at +0xe4ad [0x7f3a5245c4ad]
+  Binary file "/usr/lib/libffi.so.8", at ffi_call+0x155 [0x7f3a52442fe5]
+  Binary file "/usr/bin/python3.14" [0x576aab]
+  Binary file "/usr/bin/python3.14", at PyEval_EvalCode+0x9d [0x592ead]
+
+Extension modules: _game (total: 1)
+"""
+
+
+def test_the_c_stack_of_faulthandler():
+    thread = parse_c_stack(DUMP + C_STACK)
+    assert thread is not None
+    assert thread.render().splitlines()[1:] == [
+        "  step at _game.so", "  ?? at _ctypes.cpython-314.so", "  ffi_call at libffi.so.8",
+    ]  # fmt: skip
+    assert parse_c_stack(DUMP) is None
+    assert parse_dump(DUMP + C_STACK) == parse_dump(DUMP)
+
+
+FREE_THREADED = """Fatal Python error: Segmentation fault
+
+<Cannot show all threads while the GIL is disabled>
+Stack (most recent call first):
+  File "/usr/lib/python3.14/ctypes/__init__.py", line 624 in string_at
+  File "/game/test_it.py", line 8 in test_it
+"""
+
+
+def test_a_python_without_a_gil_writes_the_crashed_thread_without_its_name():
+    dump = parse_dump(FREE_THREADED, {0x7F01: "MainThread", 0x7F02: "capture-1"})
+    assert dump.signal == "SIGSEGV"
+    assert [(thread.name, thread.current) for thread in dump.threads] == [("?", True)]
+    assert [frame.line for frame in dump.crashed_frames] == [624, 8]
+    asked = parse_dump(FREE_THREADED.partition("\n\n")[2], {0x7F01: "MainThread"})
+    assert [(thread.name, thread.current) for thread in asked.threads] == [("MainThread", False)]
 
 
 def test_a_thread_that_only_pytest_runs_still_shows_something():

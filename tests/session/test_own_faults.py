@@ -374,8 +374,21 @@ def _with_tools(run_pytest, scripts: dict[str, str]) -> str:
 
 def test_no_native_tool(run_pytest):
     text = _with_tools(run_pytest, {})
-    assert "(none: pystack is not installed; gdb is not installed)" in text
+    has_c_stack = sys.version_info >= (3, 14)
+    assert f"({'by faulthandler;' if has_c_stack else 'none:'} pystack is not installed; gdb is not installed)" in text
+    assert ("    ffi_call at libffi" in text) is has_c_stack
     assert "CRASH: SIGSEGV in call" in text
+
+
+def test_gdb_is_asked_when_pystack_finds_only_python_frames(run_pytest):
+    pystack = (
+        "#!/bin/sh\necho 'Traceback for thread 7 (python) (most recent call last):'\n"
+        "echo '    (Python) File \"test_it.py\", line 2, in test_it'\n"
+    )
+    gdb = "#!/bin/sh\necho 'Thread 1 (Thread 0x7f (LWP 7) \"python\"):'\necho '#0  step (world=0x0) at game.c:40'\n"
+    text = _with_tools(run_pytest, {"pystack": pystack, "gdb": gdb})
+    assert "    step at game.c:40\n  (by gdb)" in text
+    assert "[Python]" not in text
 
 
 def test_no_right_to_trace(run_pytest):

@@ -92,7 +92,7 @@ def process(tmp_path: Path) -> TestProcess:
 @pytest.fixture(autouse=True)
 def no_processes(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "members_of", lambda pid, strangers: [])
-    monkeypatch.setattr(module, "native_stack", lambda pid, mode: "native frames")
+    monkeypatch.setattr(module, "native_stack", lambda pid, mode, dump="": "native frames")
     monkeypatch.setattr(module, "kernel_kills", lambda: 0)
 
 

@@ -36,8 +36,13 @@ def site_of(frame: FrameType) -> tuple[CodeType, int]:
 
 
 def is_with(code: CodeType, instruction: int) -> bool:
-    """Whether the instruction begins a ``with``."""
-    return dis.opname[code.co_code[instruction]] == "BEFORE_WITH"
+    """Whether the instruction calls ``__enter__`` for a ``with``: BEFORE_WITH, or since Python 3.14 LOAD_SPECIAL, whose
+    argument 0 is ``__enter__``, and CALL."""
+    bytecode = code.co_code
+    if dis.opname[bytecode[instruction]] == "BEFORE_WITH":
+        return True
+    before = instruction - 2
+    return before >= 0 and dis.opname[bytecode[before]] == "LOAD_SPECIAL" and bytecode[before + 1] == 0
 
 
 def place_text(code: CodeType, instruction: int) -> str:

@@ -83,7 +83,7 @@ def stack_of_alive(process: BaseProcess) -> tuple[str, Location | None]:
         os.kill(process.pid, signal.SIGCONT)
         if text := ask_for_stacks(process.pid, own, seconds=_ASKING_SECONDS):
             return _shown(parse_dump(text))
-    native = native_stack(process.pid)
+    native = native_stack(process.pid, python=True)
     if native.startswith("("):
         native += "\n(pip install 'pytest-rlstability[native]' brings pystack, which needs no help of the worker)"
     return native, None
