@@ -268,6 +268,7 @@ REDUCE: Mapping[str, Row] = {
 
 NEWOBJ: Mapping[str, Row] = {
     **dict.fromkeys(_OBJECTS, Row(_NOTHING, _attributes)),
+    "builtins.frozendict": Row(_tuple(_each("dict", _value))),
     "stable_baselines3.common.type_aliases.TrainFreq": Row(
         _tuple(_INT, _made("stable_baselines3.common.type_aliases.TrainFrequencyUnit"))
     ),
@@ -304,11 +305,13 @@ CODE: Mapping[str, Row] = {
     "builtins.getattr": Row(_tuple(lambda node: not isinstance(node, Name), _text("[a-z][a-z_]*"))),
     "functools.partial": Row(_ANYTHING, _each("tuple", _value)),
     "functools.reduce": Row(_tuple(_named("_operator.or_", "operator.or_"), _any(_each("list", _value), _ANYTHING))),
-    "operator.getitem": Row(_tuple(_is(Name), _value)),
+    # A union of types is a builtin type since Python 3.14, which cloudpickle names in its own way.
+    "operator.getitem": Row(_tuple(_any(_is(Name), lambda node: carried.unnamed_type(node) == "UnionType"), _value)),
     **dict.fromkeys(
         _names("""
-        dataclasses: Field _MISSING_TYPE _DataclassParams _HAS_DEFAULT_FACTORY_CLASS _KW_ONLY_TYPE
+        dataclasses: Field _MISSING_TYPE _DataclassParams _HAS_DEFAULT_FACTORY_CLASS _KW_ONLY_TYPE _AutoDocstring
         typing: ForwardRef
+        annotationlib: ForwardRef
         """),
         Row(_NOTHING, _value),
     ),

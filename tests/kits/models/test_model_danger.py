@@ -18,11 +18,12 @@ import pickle
 import pydoc
 import random
 import re
+import sys
 import threading
 import types
 import weakref
 from collections.abc import Callable
-from typing import Any, Generic, Literal, NamedTuple, TypeVar
+from typing import Any, Generic, Literal, NamedTuple, Optional, TypeVar
 
 import pytest
 
@@ -259,6 +260,7 @@ class Outer:
 
 INNOCENT: dict[str, Any] = {
     "schedule": schedule,
+    "forward reference": Optional["Later"],  # noqa: F821
     "annotations": [float | None, Callable[[float], float], list[int], Literal["a"], dict[str, T]],
     "partial": functools.partial(schedule, 0.5),
     "lambda": lambda progress: math.sin(progress),
@@ -268,6 +270,8 @@ INNOCENT: dict[str, Any] = {
     "abstract class": Abstract,
     "nested class": Outer.Inner(),
 }  # fmt: skip
+if sys.version_info >= (3, 15):
+    INNOCENT["frozen dict"] = frozendict({"lr": 0.5})  # noqa: F821
 
 
 @pytest.mark.parametrize("name", INNOCENT)

@@ -207,7 +207,7 @@ def test_carried_code() -> None:
     assert str(closure) == "closure _schedule.<locals>.func"
     assert closure.module == __name__
     assert closure.cells == {"initial": 0.5, "minimum": 0.25}
-    assert sys.version_info[:2] in closure.codes[0].writers or sys.version_info[:2] > (3, 13)
+    assert sys.version_info[:2] in closure.codes[0].writers
     (anonymous,) = carried_by(read_pickle(cloudpickle.dumps(lambda progress: progress)))
     assert anonymous.kind == "lambda"
 
