@@ -20,6 +20,7 @@ from os import open as open_descriptor
 from pathlib import Path
 from typing import Any
 
+from pytest_rlstability.compat.cpython import run_in_workers
 from pytest_rlstability.osinfo.descriptors import replace_descriptor
 from pytest_rlstability.osinfo.fatal_signals import (
     POSITION_SIGNAL,
@@ -113,11 +114,14 @@ class CrashHandlers:
 def _write_stacks_to(descriptor: int, *, c_stack: bool = False) -> None:
     """On a fatal signal, and when asked to. The first *c_stack* of a process allocates memory. After a crash inside
     malloc it may never come to its end, so that it is for processes that somebody will kill."""
-    options: dict[str, Any] = {"c_stack": c_stack} if sys.version_info >= (3, 14) else {}
-    faulthandler.enable(file=descriptor, all_threads=True, **options)
+    faulthandler.enable(file=descriptor, all_threads=True, **_options(c_stack=c_stack))
     if sys.platform != "win32" and STACKS_SIGNAL is not None and POSITION_SIGNAL is not None:
         faulthandler.register(STACKS_SIGNAL, file=descriptor, all_threads=True)
         faulthandler.register(POSITION_SIGNAL, file=descriptor, all_threads=False)
+
+
+def _options(*, c_stack: bool) -> dict[str, Any]:
+    return {"c_stack": c_stack} if sys.version_info >= (3, 14) else {}
 
 
 def follow_forks(directory: Path, cut_off: Callable[[], bool]) -> None:
@@ -132,6 +136,28 @@ def follow_forks(directory: Path, cut_off: Callable[[], bool]) -> None:
 
     if hasattr(os, "register_at_fork"):
         os.register_at_fork(after_in_child=in_child)
+
+
+def follow_spawns(directory: Path, wanted: Callable[[], bool] = lambda: True) -> None:
+    """Workers that multiprocessing starts in interpreters of their own write their stacks too. They may not be able to
+    import this package."""
+    signals = [pair for pair in ((STACKS_SIGNAL, True), (POSITION_SIGNAL, False)) if pair[0] is not None]
+    run_in_workers(
+        _WORKER_CODE.format(directory=str(directory), signals=signals, options=_options(c_stack=False)), wanted
+    )
+
+
+_WORKER_CODE = """
+import faulthandler, os
+try:
+    path = os.path.join({directory!r}, f"{{os.getpid()}}.fault")
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+    faulthandler.enable(descriptor, all_threads=True, **{options})
+    for number, all_threads in {signals}:
+        faulthandler.register(number, descriptor, all_threads)
+except OSError:
+    pass
+"""
 
 
 def write_worker_stacks(directory: Path) -> None:

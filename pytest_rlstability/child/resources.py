@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from os import fstat, listdir, stat  # bound here: a test may replace them
 from threading import active_count  # bound here: a test may replace them
 from threading import enumerate as all_threads
 
+from pytest_rlstability.compat.cpython import started_processes
 from pytest_rlstability.osinfo import UnavailableError, linux
 from pytest_rlstability.osinfo.descriptors import own_descriptors
 from pytest_rlstability.osinfo.linux import descriptor_target, links_of
@@ -53,7 +55,7 @@ class ResourceSnapshot:
         return [
             *self._new_descriptors(helpers),
             *self._new_threads(),
-            *(f"process {pid}: {short_command(pid)}" for pid in sorted(children - helpers)),
+            *_named_processes(children - helpers),
             *self._new_segments(),
         ]
 
@@ -72,9 +74,23 @@ class ResourceSnapshot:
         return [f"shared memory {name}" for name in own_segments(SHARED_MEMORY, new)]
 
 
-def _counts() -> tuple[int, int, bool]:
-    """How many descriptors and threads there are, and whether there is a child."""
-    return _descriptor_count() or len(_names("/dev/fd")), active_count(), has_children()
+def _named_processes(pids: Iterable[int]) -> list[str]:
+    """multiprocessing's workers have names, and command lines that say nothing."""
+    workers = {popen.pid: f"multiprocessing's worker {process.name}" for process, popen in started_processes()}
+    return [f"process {pid}: {workers.get(pid) or short_command(pid)}" for pid in sorted(pids)]
+
+
+def _counts() -> tuple[int, int, bool, tuple[int, int]]:
+    """How many descriptors and threads there are, whether there is a child, and what changes with the segments."""
+    return _descriptor_count() or len(_names("/dev/fd")), active_count(), has_children(), _segments_mark()
+
+
+def _segments_mark() -> tuple[int, int]:
+    try:
+        now = stat(SHARED_MEMORY)
+        return now.st_mtime_ns, now.st_size
+    except OSError:
+        return 0, 0
 
 
 def _descriptor_count() -> int:

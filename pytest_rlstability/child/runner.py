@@ -108,6 +108,7 @@ class TestRunner:
         if not finalizing:
             self._crashes.suspend()
         crash_handlers.follow_forks(directory, self._cut_off)
+        crash_handlers.follow_spawns(directory)
         describe_when_asked(directory, lambda message: self._connection.send(message))
         on_thread_start(self._send_thread)
         report_alarms(self._note_alarm)

@@ -1,6 +1,6 @@
 """What is private of CPython's standard library. It is used without pytest too, and cheap to import.
 
-Seen in CPython 3.11 to 3.13.
+Seen in CPython 3.11 to 3.15.
 """
 
 from __future__ import annotations
@@ -228,9 +228,29 @@ def process_starters() -> list[Any]:
     return [popen_fork.Popen, popen_forkserver.Popen]
 
 
-def start_method(process: object) -> str | None:
-    """How *process*, of ``multiprocessing``, was started, if its class says so. Without it the default is assumed."""
-    return getattr(type(process), "_start_method", None)
+def run_in_workers(code: str, wanted: Callable[[], bool]) -> None:
+    """Have the workers that multiprocessing starts in interpreters of their own, by ``spawn`` or a fork server, run
+    *code* before anything else, if *wanted* says so when they are started. It rides on the data that prepares them.
+    Without it such a worker leaves no stack when it crashes."""
+    from multiprocessing import spawn
+
+    original = spawn.get_preparation_data
+
+    def with_code(name: str) -> dict[str, Any]:
+        data = original(name)
+        if wanted():
+            data[f"rlstability {len(data)}"] = _RunWhenUnpickled(code)
+        return data
+
+    spawn.get_preparation_data = with_code
+
+
+class _RunWhenUnpickled:
+    def __init__(self, code: str) -> None:
+        self._code = code
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return exec, (self._code, {})
 
 
 def force_start_method(method: str) -> None:

@@ -135,7 +135,7 @@ _PYSTACK_FRAME = re.compile(r'^ +\((C|Python)\) File "(.*)", line (\d+), in (.*?
 
 
 def _parse_pystack(text: str) -> list[NativeThread]:
-    threads = _parse(text, r"Traceback for thread (\d+) \((.*?)\)", _pystack_frame)
+    threads = _parse(text, r"Traceback for thread (\d+) \((.*)\) (?:\[.*\] )?\(most", _pystack_frame)
     for thread in threads:
         thread.frames.reverse()  # pystack writes the oldest frame first
     return threads

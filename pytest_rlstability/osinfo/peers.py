@@ -18,7 +18,7 @@ from pytest_rlstability.osinfo.linux import (
     watched_by,
 )
 from pytest_rlstability.osinfo.portable import connections_of
-from pytest_rlstability.osinfo.processes import process_name
+from pytest_rlstability.osinfo.processes import is_fork_server, process_name
 from pytest_rlstability.osinfo.threads import (
     MULTIPLEXERS,
     SLEEPS,
@@ -46,6 +46,8 @@ def describe_wait(thread: ThreadState, tree: Iterable[int]) -> str:
     """``in read on pipe:[88], at whose other end is pid 7 (python env.py), which sleeps``"""
     if thread.state in STOPPED:
         return "stopped by a signal"
+    if waits_for_worker(thread, tree):
+        return "waits for a worker of multiprocessing's fork server to end"
     if thread.call in MULTIPLEXERS:
         return f"{_doing(thread)}{_watched(thread, tree)}"
     if thread.call in SLEEPS:
@@ -68,6 +70,16 @@ def describe_databases(pid: int, tree: Iterable[int]) -> list[str]:
         who = itself if holders == [pid] else _described(holders, next(iter(tree), None))
         lines.append(f"the SQLite database {path} is locked by {who}")
     return lines
+
+
+def waits_for_worker(thread: ThreadState, tree: Iterable[int]) -> bool:
+    """Whether a thread waits, without a timeout, for a fork server to say that a worker has ended. That is all that the
+    pipe to it is for."""
+    if not thread.endless or thread.call not in ("poll", "ppoll"):
+        return False
+    watched = {descriptor_target(thread.pid, number) for number in polled_by(thread.pid, thread.thread)}
+    of_servers = {target for pid in tree if is_fork_server(pid) for target in links_of(pid)} if watched else set()
+    return bool(watched) and all(target.startswith("pipe:") and target in of_servers for target in watched)
 
 
 def waits_outside(tree: TreeState, main: int) -> bool:

@@ -143,6 +143,11 @@ def is_helper(pid: int) -> bool:
     return any(word in command for word in _HELPERS)
 
 
+def is_fork_server(pid: int) -> bool:
+    """Whether a process is multiprocessing's fork server, and not a worker that it forked."""
+    return _FORK_SERVER in command_of(pid) and is_helper(pid)
+
+
 def ends_by_itself(pid: int) -> bool:
     """Whether a process cleans up and ends as soon as the test's process has ended: a helper, or a worker that was not
     forked from the test."""

@@ -18,7 +18,7 @@ _MOST_THREADS = 100
 """faulthandler writes no more than this."""
 _LOCK_OR_CHILD = ("futex", "wait4", "waitid")
 _INTERPRETERS_WAIT = re.compile(
-    r"\s*(?:_*(?:GI_)*(?:new_)?sem_|__futex|_*PyThread|acquire_timed|lock_PyThread|r?lock_|do_futex|syscall|"
+    r"\s*(?:_*(?:GI_)*(?:new_)?sem_|__futex|_*PyThread|acquire_timed|lock_PyThread|r?lock_|do_futex|_*(?:internal_)?syscall|"
     r"_*(?:GI_+)?(?:clock_)?nanosleep|pysleep|time_sleep|_*(?:clone|start_thread)|thread_(?:run|PyThread))"
 )
 _TICKING = 1 / 3

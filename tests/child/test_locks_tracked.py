@@ -12,6 +12,7 @@ import threading
 import weakref
 from collections.abc import Iterator
 from random import Random
+from typing import Any
 
 import pytest
 
@@ -139,6 +140,17 @@ def test_rlock(registry: Registry) -> None:
         lock.release()
     with pytest.raises(RuntimeError):
         lock.release()
+
+
+@pytest.mark.skipif(not hasattr(_thread.RLock(), "locked"), reason="RLock.locked is of Python 3.14")
+@pytest.mark.parametrize("make", [lambda: None, lambda: threading.Lock(), lambda: threading.RLock()])
+def test_a_condition_and_its_lock_say_whether_they_are_locked(registry: Registry, make) -> None:
+    lock = make()
+    condition: Any = threading.Condition(lock)
+    with condition:
+        assert condition.locked()
+        assert lock is None or lock.locked()
+    assert not condition.locked()
 
 
 @pytest.mark.parametrize("make", [lambda: None, lambda: threading.Lock(), lambda: threading.RLock()])

@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 import threading
+import time
 from multiprocessing import shared_memory
 from pathlib import Path
 
@@ -87,3 +88,26 @@ def test_what_multiprocessing_keeps_for_itself_is_not_left_by_the_test() -> None
         assert before.left_since() == [f"descriptor {descriptor} -> /dev/null"]
     finally:
         os.close(descriptor)
+
+
+@pytest.mark.parametrize("method", ["fork", "forkserver"])
+def test_a_worker_is_told_by_its_name(method: str) -> None:
+    before, context = ResourceSnapshot(), multiprocessing.get_context(method)
+    worker = context.Process(target=time.sleep, args=(60,), name="env-3")
+    worker.start()
+    try:
+        assert f"process {worker.pid}: multiprocessing's worker env-3" in before.left_since()
+    finally:
+        worker.kill()
+        worker.join()
+        worker.close()
+
+
+def test_a_segment_belongs_to_the_test_that_made_it(tmp_path: Path) -> None:
+    """The semaphore of a lock of multiprocessing has a name if workers are not forked, and nothing else changes."""
+    before = ResourceSnapshot()
+    assert before.note_owner("test_a") == []
+    (tmp_path / f"sem.mp-{os.getpid()}").write_bytes(b"1")
+    (line,) = before.note_owner("test_b")
+    assert before.note_owner("test_c") == []
+    assert before.left_since() == [f"{line} (since test_b)"]

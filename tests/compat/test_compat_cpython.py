@@ -266,12 +266,6 @@ def test_started_processes() -> None:
             process.join()
 
 
-@pytest.mark.parametrize("method", multiprocessing.get_all_start_methods())
-def test_start_method(method: str) -> None:
-    assert compat.start_method(multiprocessing.get_context(method).Process()) == method
-    assert compat.start_method(multiprocessing.Process()) is None
-
-
 @needs_fork
 def test_popen_of() -> None:
     process = multiprocessing.get_context("fork").Process(target=int)
@@ -439,3 +433,18 @@ print(multiprocessing.get_start_method(), multiprocessing.get_context("fork").Pr
 """
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert done.stdout.split() == ["spawn", "SpawnProcess"]
+
+
+@pytest.mark.parametrize("method", ["spawn"] if sys.platform == "win32" else ["spawn", "forkserver"])
+def test_code_that_workers_run_first(method: str, tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    from multiprocessing import spawn
+
+    monkeypatch.setattr(spawn, "get_preparation_data", spawn.get_preparation_data)
+    for name in ("a", "b"):
+        compat.run_in_workers(f"open({str(tmp_path / name)!r}, 'w').close()", lambda name=name: name in wanted)
+    for wanted in ("", "b", "ab"):
+        worker = multiprocessing.get_context(method).Process(target=int)
+        worker.start()
+        worker.join()
+        assert worker.exitcode == 0
+        assert "".join(sorted(path.name for path in tmp_path.iterdir())) == wanted

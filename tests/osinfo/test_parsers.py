@@ -137,6 +137,11 @@ def test_a_python_without_a_gil_writes_the_crashed_thread_without_its_name():
     assert [(thread.name, thread.current) for thread in asked.threads] == [("MainThread", False)]
 
 
+def test_a_thread_with_brackets_in_its_name():
+    (thread,) = _parse_pystack("Traceback for thread 7 (Thread-1 (step)) [] (most recent call last):\n")
+    assert thread.title == "thread 7 (Thread-1 (step))"
+
+
 def test_a_thread_that_only_pytest_runs_still_shows_something():
     thread = NativeThread("thread 1 (x)", ["pytest_pyfunc_call at /site-packages/_pytest/python.py:1 [Python]"])
     assert len(thread.render().splitlines()) == 2

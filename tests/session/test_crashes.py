@@ -354,7 +354,7 @@ def test_a_dead_worker_is_named_only_when_the_test_fails(run_pytest):
         message = outcome.messages[f"test_worker[{method}]"]
         assert message.startswith("CRASH: worker process env-3 (pid "), message
         assert message.endswith("died by SIGSEGV in call"), message
-    assert "in die" in outcome.details["test_worker[fork]"], "the stack of a forked worker is shown"
+        assert "in die" in outcome.details[f"test_worker[{method}]"], "the worker's stack is shown"
     assert "assert" in outcome.details["test_worker[fork]"], "what the test itself failed with is shown"
     assert outcome.messages["test_worker_killed"].startswith("CRASH: worker process env-4")
     assert outcome.tests["test_worker_expected_to_die"] == "passed"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import os
 import subprocess
 import sys
@@ -411,9 +410,8 @@ SPAWNED_WORKER = """
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(importlib.util.find_spec("pystack") is None, reason="pystack reads the stack of a spawned worker")
 def test_the_stack_of_a_spawned_worker_is_shown(run_pytest):
-    outcome = run_pytest(SPAWNED_WORKER)
+    outcome = run_pytest(SPAWNED_WORKER, "--rl-native=off")
     assert outcome.messages["test_it"].startswith("STALL: blocked, no progress for "), outcome.text
     stacks = outcome.details["test_it"].partition("Worker stacks:")[2]
     assert "wait_in_the_worker" in stacks, outcome.details["test_it"]

@@ -107,6 +107,15 @@ STALLS = """
         worker = context.Process(target=take, args=(lock,))
         worker.start()
         worker.join()
+
+    def wait_inside():
+        threading.Event().wait()
+
+    def test_deadlock_inside_a_worker_of_the_fork_server():
+        import multiprocessing
+        worker = multiprocessing.get_context("forkserver").Process(target=wait_inside)
+        worker.start()
+        worker.join()
 """
 
 WORDS = {
@@ -119,7 +128,17 @@ WORDS = {
     "test_database": ["Locked database:", "replay.db is locked by another connection of this process"],
     "test_exit_callback": ["at exit", "in close_replay_buffer, inside wait"],
     "test_thread_at_exit": ["at exit, waiting for thread collector-1", "in collect_rollouts, inside wait"],
-    "test_worker_of_the_fork_server": ["in test_worker_of_the_fork_server, inside", "a lock that processes share"],
+    "test_deadlock_inside_a_worker_of_the_fork_server": [
+        "STALL: deadlock",
+        "waits for a worker of multiprocessing's fork server to end",
+        "(multiprocessing's worker)",
+        "in wait_inside",
+    ],
+    "test_worker_of_the_fork_server": [
+        "STALL: deadlock",
+        "in test_worker_of_the_fork_server, inside",
+        "a lock that processes share",
+    ],
 }
 
 

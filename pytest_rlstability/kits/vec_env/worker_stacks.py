@@ -1,13 +1,10 @@
 """The Python stacks of workers that crash or are stuck, arranged before the workers start.
 
-A forked worker writes its Python stacks to a file of its own, when it crashes and when asked. A spawned one, or one of
-a fork server, writes them to stderr because of ``PYTHONFAULTHANDLER``; pytest keeps stderr in a file. A fork server
-that was started earlier does not see the variable.
+A worker writes its Python stacks to a file of its own, when it crashes and when asked.
 """
 
 from __future__ import annotations
 
-import multiprocessing
 import os
 import re
 import signal
@@ -17,10 +14,7 @@ from contextlib import contextmanager
 from multiprocessing.process import BaseProcess
 from pathlib import Path
 
-import pytest
-
-from pytest_rlstability.child.crash_handlers import follow_forks
-from pytest_rlstability.compat.cpython import start_method
+from pytest_rlstability.child.crash_handlers import follow_forks, follow_spawns
 from pytest_rlstability.model.stack_dump import StackDump, parse_dump
 from pytest_rlstability.model.units import KEPT_BYTES
 from pytest_rlstability.model.verdict import Location
@@ -36,36 +30,27 @@ _is_recording = False
 
 @contextmanager
 def recorded(make_directory: Callable[[], Path]) -> Iterator[None]:
-    """Workers that start inside this block leave their stacks, the forked ones in a directory that is made once."""
+    """Workers that start inside this block leave their stacks in a directory that is made once."""
     global _directory, _is_recording
     if _directory is None:  # a fork hook cannot be removed, so that a process has one hook and one directory
         _directory = make_directory()
         follow_forks(_directory, lambda: _is_recording)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("PYTHONFAULTHANDLER", "1")
-        _is_recording = True
-        try:
-            yield
-        finally:
-            _is_recording = False
+        follow_spawns(_directory, lambda: _is_recording)
+    _is_recording = True
+    try:
+        yield
+    finally:
+        _is_recording = False
 
 
 def stack_of_dead(process: BaseProcess, exit_code: int | None) -> tuple[str, Location | None]:
     """The Python stacks a dead worker left, or the reason in parentheses why there are none; and where it was."""
     if exit_code is None or -exit_code not in FATAL_SIGNALS:
         return "(none: a process leaves one only when it crashes by itself)", None
-    own, written = _own_file(process), _stderr_text()
-    for text in (own.read_text(errors="replace") if own else "", written or ""):
-        dump = parse_dump("".join(text.rpartition("Fatal Python error")[1:]))
-        if dump.signal == signal_name(-exit_code):
-            return _shown(dump)
-    if written is None:
-        return "(unknown: stderr is not kept in a file; pytest's default --capture=fd keeps it)", None
-    if (start_method(process) or multiprocessing.get_start_method()) == "forkserver":
-        return (
-            "(none was written: the fork server was started before this fixture could set it up. Run the test with "
-            "--rl-stability, which gives it a fork server of its own, or pytest with PYTHONFAULTHANDLER=1)"
-        ), None
+    own = _own_file(process)
+    dump = parse_dump(own.read_text(errors="replace") if own else "")
+    if dump.signal == signal_name(-exit_code):
+        return _shown(dump)
     return "(none was written: the worker was started before this fixture could set it up)", None
 
 
@@ -115,7 +100,7 @@ def _stderr_text() -> str | None:
 
 
 def _own_file(process: BaseProcess) -> Path | None:
-    """The file to which a forked worker writes its stacks; None if it was not set up for that."""
+    """The file to which a worker writes its stacks; None if it was not set up for that."""
     if _directory is None or process.pid is None:
         return None
     path = worker_faults_path(_directory, process.pid)

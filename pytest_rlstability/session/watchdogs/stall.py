@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Collection
+from dataclasses import replace
 from pathlib import Path
 
 from pytest_rlstability.model.lock_waits import find_cycle, is_certain, leads_to, waits_text
@@ -14,7 +15,7 @@ from pytest_rlstability.model.verdict import StallClass
 from pytest_rlstability.osinfo import LINUX
 from pytest_rlstability.osinfo.fatal_signals import POSITION_SIGNAL, signal_name
 from pytest_rlstability.osinfo.linux import ended_by
-from pytest_rlstability.osinfo.peers import describe_databases, describe_wait, waits_outside
+from pytest_rlstability.osinfo.peers import describe_databases, describe_wait, waits_for_worker, waits_outside
 from pytest_rlstability.osinfo.processes import children_of, delay_of, is_helper, members_of, ticks_of
 from pytest_rlstability.osinfo.threads import (
     SLEEPS,
@@ -188,9 +189,11 @@ class StallWatch:
 
 
 def _without(tree: TreeState, threads: Collection[int]) -> TreeState:
-    """What belongs to the test: not *threads*, and not the processes that multiprocessing starts for itself."""
+    """What belongs to the test: not *threads*, and not the processes that multiprocessing starts for itself. A wait for
+    a worker of its fork server is a wait for a child."""
     helpers = {pid for pid in tree.pids[1:] if is_helper(pid)}
-    return TreeState(tuple(state for state in tree.threads if state.pid not in helpers and state.thread not in threads))
+    own = [state for state in tree.threads if state.pid not in helpers and state.thread not in threads]
+    return TreeState(tuple(replace(one, call="waitid") if waits_for_worker(one, helpers) else one for one in own))
 
 
 def _waits_for_a_peer(tree: TreeState, main: int) -> bool:
