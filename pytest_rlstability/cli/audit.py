@@ -1,7 +1,7 @@
 """Find what in a saved model breaks on another Python or machine, without loading it.
 
   rlstability audit model.zip
-  rlstability audit model.zip --python 3.10 --python 3.13
+  rlstability audit model.zip --python 3.12 --python 3.14
 
 It names every entry that holds code (a lambda, a closure, a function of the training script), the Python that wrote
 it, and the custom_objects argument with which load() does not need it.

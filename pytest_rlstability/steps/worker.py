@@ -1,6 +1,6 @@
 """The side of a step that runs in the fresh interpreter; started as a script with the step's directory.
 
-It needs only the standard library of Python 3.10 or later, so that a step can run on an interpreter that has neither
+It needs only the standard library of Python 3.11 or later, so that a step can run on an interpreter that has neither
 pytest nor this package installed. Only ``Step.evidence`` needs more of the package, which is then added to its path.
 """
 

@@ -346,8 +346,11 @@ def _cpu_seconds(process: BaseProcess) -> float:
 
 def _activity(process: BaseProcess, cpu_before: float) -> str:
     try:
-        if psutil.Process(process.pid).status() in (psutil.STATUS_STOPPED, psutil.STATUS_TRACING_STOP):
-            return "stopped"
+        status = psutil.Process(process.pid).status()
     except psutil.Error:
         return StallClass.BLOCKED
-    return StallClass.SPINNING if _cpu_seconds(process) - cpu_before > _LOOK_SECONDS / 4 else StallClass.BLOCKED
+    if status in (psutil.STATUS_STOPPED, psutil.STATUS_TRACING_STOP):
+        return "stopped"
+    # One that is ready to run, and waits for a processor, uses little of it on a busy machine.
+    spins = status == psutil.STATUS_RUNNING or _cpu_seconds(process) - cpu_before > _LOOK_SECONDS / 4
+    return StallClass.SPINNING if spins else StallClass.BLOCKED
