@@ -8,9 +8,11 @@ from __future__ import annotations
 import atexit
 import ctypes
 import os
+import re
 import signal
 import socket
 import sys
+import sysconfig
 import threading
 import tracemalloc
 import warnings
@@ -307,6 +309,33 @@ def traceback_of(thing: object) -> tracemalloc.Traceback | None:
         frames = _frames_of(0, id(thing) - _BEFORE_OBJECT)
         return tracemalloc.Traceback(frames) if frames else None
     return found
+
+
+_REPORT_SIZE = 4096
+
+
+def uses_mimalloc() -> bool:
+    """Whether Python's objects are in memory of mimalloc, as in a Python without a GIL. malloc does not count them.
+    Without it a bytearray that grows is not noticed there."""
+    return bool(sysconfig.get_config_var("Py_GIL_DISABLED")) or _ALLOCATOR.startswith("mimalloc")
+
+
+_ALLOCATOR = os.environ.get("PYTHONMALLOC", "")
+
+
+def mimalloc_bytes() -> int | None:
+    """The bytes that mimalloc has in use in the calling thread, as Python reports them; None if it does not. Without it
+    a bytearray that grows is not noticed where Python uses mimalloc."""
+    libc, report = ctypes.CDLL(None), ctypes.create_string_buffer(_REPORT_SIZE)
+    write_report = getattr(ctypes.pythonapi, "_PyObject_DebugMallocStats", None)
+    if write_report is None or not hasattr(libc, "fmemopen"):
+        return None
+    libc.fmemopen.restype = ctypes.c_void_p
+    file = ctypes.c_void_p(libc.fmemopen(report, ctypes.c_size_t(_REPORT_SIZE), b"w"))
+    write_report(file)
+    libc.fclose(file)
+    found = re.search(rb"Allocated Bytes: (\d+)", report.value)
+    return int(found[1]) if found else None
 
 
 def recorded_warnings() -> list[Any] | None:

@@ -448,3 +448,20 @@ def test_code_that_workers_run_first(method: str, tmp_path: Any, monkeypatch: py
         worker.join()
         assert worker.exitcode == 0
         assert "".join(sorted(path.name for path in tmp_path.iterdir())) == wanted
+
+
+def test_mimalloc_bytes() -> None:
+    """Only where Python is told to use it, or has no GIL."""
+    code = (
+        "from pytest_rlstability.compat import cpython\n"
+        "before = cpython.mimalloc_bytes(); kept = bytearray(10**6)\n"
+        "print(cpython.uses_mimalloc(), None if before is None else cpython.mimalloc_bytes() - before)"
+    )
+    for allocator, expected in (("pymalloc", ["False", "None"]), ("mimalloc", ["True", "1"])):
+        environment = {**os.environ, "PYTHONMALLOC": allocator}
+        result = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True)
+        if result.returncode and "unknown" in result.stderr and "PYTHONMALLOC" in result.stderr:
+            pytest.skip(f"this Python has no {allocator}")
+        uses, grown = result.stdout.split()
+        assert uses == expected[0], result.stderr
+        assert grown == "None" if expected[1] == "None" else 10**6 <= int(grown) < 2 * 10**6

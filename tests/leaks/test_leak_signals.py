@@ -12,9 +12,11 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from multiprocessing import shared_memory
+from typing import Any
 
 import pytest
 
+from pytest_rlstability.leaks.signals import memory
 from pytest_rlstability.leaks.signals.protocol import Signal
 from pytest_rlstability.leaks.signals.registry import Signals, shipped_signals
 
@@ -197,3 +199,43 @@ def test_names_and_groups() -> None:
         SHIPPED.expand(["heap"])
     with pytest.raises(ValueError, match="never judged"):
         SHIPPED.expand(["rss"])
+
+
+GROWING_BYTEARRAY = """
+    import pytest
+    kept = bytearray()
+
+    @pytest.mark.rl_no_leak
+    def test_leak(rl_laps):
+        for _ in rl_laps:
+            kept.extend(bytes(10_000))
+
+    @pytest.mark.rl_no_leak
+    def test_innocent(rl_laps):
+        for _ in rl_laps:
+            [bytearray(1_000 + 37 * i) for i in range(300)]
+"""
+
+
+def _can_use_mimalloc() -> bool:
+    environment = {**os.environ, "PYTHONMALLOC": "mimalloc"}
+    return subprocess.run([sys.executable, "-c", ""], env=environment, capture_output=True).returncode == 0
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not _can_use_mimalloc(), reason="this Python has no mimalloc")
+def test_a_growing_bytearray_in_memory_of_mimalloc_is_a_leak(run_pytest: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A Python without a GIL has all objects there. malloc does not count them, and the number of blocks stays."""
+    monkeypatch.setenv("PYTHONMALLOC", "mimalloc")
+    outcome = run_pytest(GROWING_BYTEARRAY, "--rl-leak-budget=20s")
+    assert outcome.tests == {"test_leak": "failed", "test_innocent": "passed"}, outcome.text
+    assert outcome.messages["test_leak"].startswith("LEAK: malloc bytes in use grow by ")
+
+
+def test_memory_of_mimalloc_that_cannot_be_read_is_not_measured(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(memory, "uses_mimalloc", lambda: True)
+    monkeypatch.setattr(memory, "mimalloc_bytes", lambda: None)
+    opened, missing = SHIPPED.open(["malloc"])
+    for signal in opened:
+        signal.close()
+    assert missing == {"malloc": "this Python uses mimalloc, and does not say how much of it"}

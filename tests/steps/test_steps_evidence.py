@@ -26,7 +26,7 @@ def test_crash_is_held_for_its_native_stack(before: str) -> None:
     assert (outcome.ending, outcome.signal) == ("crash", "SIGSEGV")
     assert outcome.native
     if find_tool("pystack"):
-        assert "string_at" in outcome.native
+        assert "string_at" in outcome.native or "strlen" in outcome.native, "the latter of a Python without symbols"
     if not before:
         assert "in deep" in outcome.stack
 

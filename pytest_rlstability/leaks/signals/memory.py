@@ -6,6 +6,7 @@ import gc
 import sys
 from typing import Any
 
+from pytest_rlstability.compat.cpython import mimalloc_bytes, uses_mimalloc
 from pytest_rlstability.leaks.signals.protocol import Signal
 from pytest_rlstability.osinfo import WINDOWS, UnavailableError
 
@@ -55,7 +56,8 @@ class _Bytes(Signal):
 
 
 class MallocBytes(_Bytes):
-    """Bytes that malloc has in use, over all arenas and large blocks."""
+    """Bytes that malloc has in use, over all arenas and large blocks. Where Python's objects are in memory of mimalloc,
+    those of this thread are added."""
 
     name = "malloc"
     title = "malloc bytes in use"
@@ -66,12 +68,16 @@ class MallocBytes(_Bytes):
         if not hasattr(psutil, "heap_info"):
             raise UnavailableError("psutil cannot read the heap of this C library")
         self._heap_info = psutil.heap_info
+        self._adds_mimalloc = uses_mimalloc()
+        if self._adds_mimalloc and (WINDOWS or mimalloc_bytes() is None):
+            raise UnavailableError("this Python uses mimalloc, and does not say how much of it")
         self.read()
 
     def read(self) -> float:
         heap = self._heap_info()
         # Windows counts all private memory as mapped, the heap's own included.
-        return float(heap.heap_used if WINDOWS else heap.heap_used + heap.mmap_used)
+        used = heap.heap_used if WINDOWS else heap.heap_used + heap.mmap_used
+        return float(used + (mimalloc_bytes() or 0) if self._adds_mimalloc else used)
 
 
 class TorchStorages(_Bytes):
