@@ -72,7 +72,8 @@ def native_stack(pid: int, mode: str = "auto", *, dump: str = "", python: bool =
 def _ask_tools(pid: int, python: bool) -> tuple[list[NativeThread], str]:
     """What the first tool that answers has found, and which it was; else nothing, and why."""
     reasons = []
-    for name, (arguments, parse) in _TOOLS.items():
+    for name in sorted(_TOOLS, key=lambda name: name in _found_none and not python):
+        arguments, parse = _TOOLS[name]
         program = find_tool(name)
         if program is None:
             reasons.append(f"{name} is not installed")
@@ -82,6 +83,8 @@ def _ask_tools(pid: int, python: bool) -> tuple[list[NativeThread], str]:
         frames = [frame for thread in threads for frame in thread.frames]
         if not all(frame.endswith(_PYTHON) for frame in frames) or (python and frames):
             return threads, f"by {name}"
+        if frames:
+            _found_none.add(name)
         reasons.append(f"{name}: {'it found no native frames' if frames else complaint}")
     return [], "; ".join(reasons)
 
@@ -178,6 +181,8 @@ def parse_c_stack(dump: str) -> NativeThread | None:
     return NativeThread("thread that crashed", frames) if frames else None
 
 
+_found_none: set[str] = set()
+"""Tools that have found Python frames only. The next process has the same interpreter: they are asked last."""
 _TOOLS: dict[str, tuple[list[str], Callable[[str], list[NativeThread]]]] = {
     "pystack": (["remote", "--native"], _parse_pystack),
     "gdb": (["-nx", "-batch", "-ex", "set pagination off", "-ex", "thread apply all bt 60", "-p"], _parse_gdb),

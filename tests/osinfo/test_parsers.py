@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import pytest
+
 from pytest_rlstability.model.stack_dump import parse_dump
+from pytest_rlstability.osinfo import native_stacks
 from pytest_rlstability.osinfo.native_stacks import (
     NativeThread,
     _parse_gdb,
@@ -135,6 +138,23 @@ def test_a_python_without_a_gil_writes_the_crashed_thread_without_its_name():
     assert [frame.line for frame in dump.crashed_frames] == [624, 8]
     asked = parse_dump(FREE_THREADED.partition("\n\n")[2], {0x7F01: "MainThread"})
     assert [(thread.name, thread.current) for thread in asked.threads] == [("MainThread", False)]
+
+
+def test_a_tool_that_found_only_python_frames_is_asked_last(monkeypatch: pytest.MonkeyPatch) -> None:
+    python_only = "\n".join(line for line in PYSTACK.splitlines() if "(C)" not in line)
+    asked: list[str] = []
+
+    def run(command: list[str]) -> tuple[str, str]:
+        asked.append(command[0])
+        return (python_only if command[0] == "pystack" else GDB), ""
+
+    monkeypatch.setattr(native_stacks, "find_tool", lambda name: name)
+    monkeypatch.setattr(native_stacks, "_run", run)
+    monkeypatch.setattr(native_stacks, "_found_none", set())
+    for _ in range(2):
+        assert native_stack(7).endswith("(by gdb)")
+    assert native_stack(7, python=True).endswith("(by pystack)")
+    assert asked == ["pystack", "gdb", "gdb", "pystack"]
 
 
 def test_a_thread_with_brackets_in_its_name():
