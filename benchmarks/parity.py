@@ -5,8 +5,8 @@
 
 ``--in`` and ``--ways`` are this script's, every other argument goes to pytest. The ways: ``auto`` (one shared process),
 ``test`` (a process for every test) and ``xdist`` (``-n 2``, compared with plain ``-n 2``). Exit code 1 when the exit
-status, any test's outcome, or the set of warnings differs. Two kinds of tests are listed apart: those that differ between
-two plain runs, and those that depend on the tests before them: alone in plain pytest they end as they did with the switch.
+status, any test's outcome, or the set of warnings differs. Two kinds of tests are listed apart: those that differ
+between two plain runs, and those that depend on the tests before them (alone and plain they end as with the switch).
 """
 
 from __future__ import annotations

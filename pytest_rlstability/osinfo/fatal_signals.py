@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import mmap
 import os
 import platform
 import signal
@@ -36,7 +37,13 @@ _NTSTATUS = 0x80000000
 
 _libc = ctypes.CDLL(None) if sys.platform == "linux" else None
 _SYS_TGKILL = {"x86_64": 234, "aarch64": 131}.get(platform.machine())
-
+_EXIT_WITH_FAILURE = {
+    "x86_64": bytes.fromhex("bf01000000 b8e7000000 0f05"),
+    "aarch64": bytes.fromhex("20008052 c80b8052 010000d4"),
+}
+"""Machine code of ``exit_group(1)``."""
+_handlers: list[mmap.mmap] = []
+"""Never unmapped: the kernel keeps their addresses."""
 
 _SIGACTION = 256
 """More bytes than C's ``struct sigaction`` has."""
@@ -98,11 +105,21 @@ def hold_on_fatal_signals() -> None:
         _set_handlers(_libc, FATAL_SIGNALS, ctypes.cast(_libc.pause, ctypes.c_void_p))
 
 
-def exit_on_signal(number: int) -> None:
-    """Make libc's ``_exit`` the handler of a signal. It ends the process without running any Python; the exit status is
-    the signal's number."""
-    if _libc is not None:
-        _set_handlers(_libc, (number,), ctypes.cast(_libc._exit, ctypes.c_void_p))
+def exit_with_failure_on_signal(number: int) -> bool:
+    """Have a signal end the process with the exit status 1, without running any Python; False where that is impossible.
+
+    No function of libc does that, so the handler is a system call of our own.
+    """
+    code = _EXIT_WITH_FAILURE.get(platform.machine())
+    if _libc is None or code is None:
+        return False
+    with suppress(OSError):  # a hardened system maps no memory that is writable and executable
+        page = mmap.mmap(-1, mmap.PAGESIZE, prot=mmap.PROT_READ | mmap.PROT_WRITE | mmap.PROT_EXEC)
+        page.write(code)
+        _handlers.append(page)
+        _set_handlers(_libc, (number,), ctypes.c_void_p(ctypes.addressof(ctypes.c_char.from_buffer(page))))
+        return True
+    return False
 
 
 def default_fatal_signals() -> None:

@@ -72,6 +72,12 @@ def send_signal(pid: int, number: int) -> None:
         os.kill(pid, number)
 
 
+def wake_if_stopped(pid: int) -> None:
+    """Have a process go on that somebody has stopped."""
+    if sys.platform == "linux" and (stat := linux.stat(pid)) is not None and stat.state in "Tt":
+        send_signal(pid, signal.SIGCONT)
+
+
 def kill_tree(pid: int) -> None:
     """Kill a process, the group that it leads and its descendants, without waiting for their end."""
     descendants = list(descendants_of(pid))

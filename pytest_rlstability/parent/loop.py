@@ -161,7 +161,11 @@ class ProcessParent:
 
 def connect_parent(endpoint: Endpoint) -> MessageSocket:
     """The connection of a parent of test processes to pytest's process."""
-    connection = connect(endpoint.address)
+    try:
+        connection = connect(endpoint.address)
+    except (ConnectionRefusedError, FileNotFoundError):  # pytest was killed meanwhile
+        shutil.rmtree(endpoint.directory, ignore_errors=True)
+        os._exit(0)
     messages = MessageSocket(connection)
     messages.send(Hello("parent", endpoint.token, pid=os.getpid()))
     connection.setblocking(False)

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import gc
 import os
-import shutil
 import signal
 import sys
 from contextlib import suppress
@@ -71,11 +70,7 @@ class Template:
         gc.collect()
         gc.disable()
         freeze_until_asked()
-        try:
-            self._connection = connect_parent(self._endpoint)
-        except OSError:  # pytest was killed meanwhile
-            shutil.rmtree(self._endpoint.directory, ignore_errors=True)
-            return
+        self._connection = connect_parent(self._endpoint)
         ProcessParent(self._connection, self._fork, self._endpoint).serve()
 
     def _fork(self, order: StartProcess) -> int:

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import selectors
 import shutil
-import signal
 import socket
-import sys
 import time
 from collections.abc import Callable
 from contextlib import suppress
@@ -26,10 +24,10 @@ from pytest_rlstability.model.messages import (
 )
 from pytest_rlstability.model.progress_counters import ProgressCounters
 from pytest_rlstability.model.run import Exit
-from pytest_rlstability.osinfo import WINDOWS, linux
+from pytest_rlstability.osinfo import WINDOWS
 from pytest_rlstability.osinfo.endpoint import accept, is_own_user, listen
 from pytest_rlstability.osinfo.message_socket import MessageSocket
-from pytest_rlstability.osinfo.process_control import end_tree, send_signal
+from pytest_rlstability.osinfo.process_control import end_tree, wake_if_stopped
 from pytest_rlstability.osinfo.timed_stacks import crash_in, sent_path, stacks_path
 from pytest_rlstability.session.test_process import TestProcess
 
@@ -187,8 +185,7 @@ class Connections(ProcessLinks):
     def _wake_parents(self) -> None:
         """A parent that somebody has stopped would never say how a test ended."""
         for parent in self.parents:
-            if sys.platform == "linux" and (stat := linux.stat(parent.pid)) is not None and stat.state in "Tt":
-                send_signal(parent.pid, signal.SIGCONT)
+            wake_if_stopped(parent.pid)
 
     def close(self) -> None:
         """Close every connection and remove the directory of the run."""

@@ -23,16 +23,16 @@ import pytest
 from pytest_rlstability.child.crash_handlers import CrashHandlers
 from pytest_rlstability.compat.pytest import crash_output
 from pytest_rlstability.config.options import Settings
-from pytest_rlstability.osinfo.fatal_signals import FATAL_SIGNALS, default_fatal_signals, exit_on_signal
+from pytest_rlstability.osinfo.fatal_signals import FATAL_SIGNALS, default_fatal_signals, exit_with_failure_on_signal
 from pytest_rlstability.session.collection.failed_imports import FailedImports
-from pytest_rlstability.session.collection.link import COLLECTOR, STANDBY, CollectedNode, Lines
+from pytest_rlstability.session.collection.link import COLLECTOR, STANDBY, CollectedNode, Lines, fork
 from pytest_rlstability.session.collection.standby import Standby
 from pytest_rlstability.session.collection.worker_imports import record_of
 
 assert sys.platform == "linux"
 
-EXIT_SIGNAL = signal.SIGHUP
-"""Ends a process that is held, with the exit status of failed tests: that is the signal's number."""
+_EXIT_SIGNAL = signal.SIGRTMIN + 5
+"""Ends a process that is held, with the exit status of failed tests."""
 
 
 class CollectionGuard:
@@ -42,9 +42,6 @@ class CollectionGuard:
         self._config = config
         self._settings = settings
         self._node = CollectedNode()
-        self._exit_signal: int = EXIT_SIGNAL
-        if signal.getsignal(EXIT_SIGNAL) is not signal.SIG_DFL:
-            self._exit_signal = signal.SIGKILL  # whoever ignores or handles it, under nohup perhaps, has a reason
         self._guards = False
 
     def start(self) -> None:
@@ -54,13 +51,15 @@ class CollectionGuard:
         lifeline = os.pipe()
         _flush(self._config)
         record = record_of(self._config)
-        standby = Standby(self._config, self._settings, self._node, lifeline, self._exit_signal, record)
+        exit_signal = _EXIT_SIGNAL if exit_with_failure_on_signal(_EXIT_SIGNAL) else signal.SIGKILL
+        standby = Standby(self._config, self._settings, self._node, lifeline, exit_signal, record)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", DeprecationWarning)  # whether threads are lost was looked at
-            if (pid := _fork()) == 0:
+            if (pid := fork()) == 0:
                 # A child of ours would be in the way of a module that waits for all its children.
-                if (second := _fork()) != 0:
+                if (second := fork()) != 0:
                     os._exit(second is None)
+                standby.be_kept(lines)
                 lines = standby.stand_by(lines)
             elif pid is None or os.waitpid(pid, 0)[1]:
                 lines.close(STANDBY)
@@ -83,8 +82,6 @@ class CollectionGuard:
         self._had_faulthandler = faulthandler.is_enabled()
         self._handlers = CrashHandlers(hold=True)
         self._handlers.write_to(os.dup(self._lines.dump[COLLECTOR].fileno()))
-        if self._exit_signal == EXIT_SIGNAL:
-            exit_on_signal(EXIT_SIGNAL)
         self._exit, os._exit = os._exit, self._exit_noticed
         os.register_at_fork(after_in_child=self._leave_fork_alone)
         self._node.nodeid = ""
@@ -101,10 +98,10 @@ class CollectionGuard:
             os._exit = self._exit
         if self._handlers.undo() and self._had_faulthandler:
             faulthandler.enable(file=crash_output(self._config))
-        for number in (*FATAL_SIGNALS, EXIT_SIGNAL):
-            handler = signal.getsignal(number)  # what modules have asked for
-            if handler is not None and (number == EXIT_SIGNAL or callable(handler)):
+        for number in FATAL_SIGNALS:
+            if callable(handler := signal.getsignal(number)):  # what modules have asked for
                 signal.signal(number, handler)
+        signal.signal(_EXIT_SIGNAL, signal.SIG_DFL)
         self._lines.close(COLLECTOR)
         os.close(self._lifeline)
 
@@ -143,15 +140,7 @@ class CollectionGuard:
             self._guards = False
             self._handlers.undo()
             default_fatal_signals()
-            signal.signal(EXIT_SIGNAL, signal.getsignal(EXIT_SIGNAL))
-
-
-def _fork() -> int | None:
-    """As ``os.fork``; None when no more processes are allowed."""
-    try:
-        return os.fork()
-    except OSError:
-        return None
+            signal.signal(_EXIT_SIGNAL, signal.SIG_DFL)
 
 
 def _flush(config: pytest.Config) -> None:

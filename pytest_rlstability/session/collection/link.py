@@ -63,3 +63,11 @@ class Lines:
     def close(self, end: int) -> None:
         self.dump[end].close()
         os.close(self.news[end])
+
+
+def fork() -> int | None:
+    """As ``os.fork``; None when no more processes are allowed."""
+    try:
+        return os.fork()
+    except OSError:
+        return None

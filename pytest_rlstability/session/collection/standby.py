@@ -12,6 +12,7 @@ import threading
 import traceback
 from collections.abc import Callable
 from pathlib import Path
+from typing import NoReturn
 
 import pytest
 
@@ -20,17 +21,18 @@ from pytest_rlstability.config.options import Settings
 from pytest_rlstability.model.events import Slow
 from pytest_rlstability.model.run import Exit, Killed, Observed, Run, RunSpec
 from pytest_rlstability.osinfo import linux
-from pytest_rlstability.osinfo.fatal_signals import signal_thread
+from pytest_rlstability.osinfo.fatal_signals import signal_name, signal_thread
 from pytest_rlstability.osinfo.process_control import (
     die_with_parent,
     end_tree,
     exit_descriptor,
     kill_tree,
     send_signal,
+    wake_if_stopped,
 )
 from pytest_rlstability.osinfo.processes import children_of, descendants_of
 from pytest_rlstability.session.collection.failed_imports import FailedImport
-from pytest_rlstability.session.collection.link import COLLECTOR, STANDBY, CollectedNode, Lines
+from pytest_rlstability.session.collection.link import COLLECTOR, STANDBY, CollectedNode, Lines, fork
 from pytest_rlstability.session.connections import ProcessLinks
 from pytest_rlstability.session.supervisor import Supervisor, WatchedRun
 from pytest_rlstability.session.test_process import TestProcess
@@ -42,7 +44,8 @@ assert sys.platform == "linux"
 
 _RELEASE_LIMIT = 2.0
 """Seconds that the original has to exit when it is told to."""
-_LONG = 3600.0
+_LOOK = 1.0
+"""Seconds from one look at the copy that runs the tests to the next."""
 _NOWHERE = Path(os.devnull)
 
 
@@ -114,7 +117,25 @@ class Standby:
         """Where a worker's failure is written to. There is no copy of a worker: it would not have its threads."""
         self._original = self._collector = os.getpid()
         self._threads = threading.enumerate()
+        self._keeper: int | None = None
         self.failures: dict[str, FailedImport] = {}
+
+    def be_kept(self, lines: Lines) -> None:
+        """Go on in a child. This process stays, wakes that up if somebody stops it, and says so if it is killed while
+        others depend on it."""
+        if not (standby := fork()):
+            self._keeper = None if standby is None else os.getppid()
+            return
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
+        lines.close(STANDBY)
+        lines.close(COLLECTOR)
+        for descriptor in self._lifeline:
+            os.close(descriptor)
+        while os.WIFSTOPPED(status := os.waitpid(standby, os.WUNTRACED)[1]):
+            send_signal(standby, signal.SIGCONT)
+        if os.WIFSIGNALED(status) and self._node.held:
+            self._say(f"a process of this run was killed ({signal_name(os.WTERMSIG(status))}): its results are lost")
+        os._exit(0)
 
     def stand_by(self, lines: Lines) -> Lines:
         """Watch the original. Returns in a copy of this process that is to collect, with the lines that it has."""
@@ -126,7 +147,7 @@ class Standby:
             copy = None
         if copy is None:
             self._release()
-            os._exit(0)
+            self._exit()
         signal.signal(signal.SIGINT, interrupt)
         die_with_parent()
         self._say_what_happens()
@@ -163,7 +184,8 @@ class Standby:
         supervisor.supervise(watched)
         if link.collected:
             while self._collector != self._original:
-                link.pump(_LONG)
+                link.pump(_LOOK)
+                wake_if_stopped(self._collector)
             return None
         self._end(process)
         run.spec = RunSpec(self._node.nodeid, "inprocess", self._settings.seed)
@@ -206,13 +228,15 @@ class Standby:
             bus.emit(Slow(test=self._node.nodeid or "collection", text=text))
 
     def _say_what_happens(self) -> None:
-        reporter = self._config.pluginmanager.getplugin("terminalreporter")
         nodeid, failed = list(self.failures.items())[-1]
-        if reporter is not None and reporter.verbosity >= 0:
+        if self._config.option.verbose >= 0:
+            self._say(f"{nodeid}: {failed.verdict.title}; collecting again without it")
+
+    def _say(self, text: str) -> None:
+        if (reporter := self._config.pluginmanager.getplugin("terminalreporter")) is not None:
             reporter.write_line("")
-            reporter.write_line(
-                f"rl-stability: {nodeid}: {failed.verdict.title}; collecting again without it", red=True
-            )
+            reporter.write_line(f"rl-stability: {text}", red=True)
+            reporter.flush()
 
     # processes
 
@@ -229,13 +253,17 @@ class Standby:
             return
         if self._collector != self._original:
             send_signal(self._collector, signal.SIGKILL)  # its own processes notice, and clean up
-        elif (reporter := self._config.pluginmanager.getplugin("terminalreporter")) is not None:
+        else:
             at = self._node.nodeid
-            reporter.write_line(f"rl-stability: pytest's process died in collection{at and f', of {at}'}", red=True)
-        os._exit(0)
+            self._say(f"pytest's process died in collection{at and f', of {at}'}")
+        self._exit()
 
     def _copy_died(self, process: TestProcess) -> None:
         _, status = os.waitpid(self._collector, 0)
+        if process.exit is not None and os.WIFSIGNALED(status):
+            self._say(
+                f"the process that ran the tests was killed ({signal_name(os.WTERMSIG(status))}): its results are lost"
+            )
         process.exit = process.exit or Exit(os.waitstatus_to_exitcode(status))
         self._collector = self._original
 
@@ -246,7 +274,7 @@ class Standby:
             for thread in linux.threads_of(self._original):
                 signal_thread(self._original, thread, signal.SIGABRT)
             for child in descendants_of(self._original):
-                if child != os.getpid():
+                if child not in (os.getpid(), self._keeper):
                     kill_tree(child)
             # If this process is killed, the kernel closes the pipe and sends the signal.
             fcntl.fcntl(self._lifeline[0], fcntl.F_SETOWN, self._original)
@@ -261,7 +289,13 @@ class Standby:
         descriptor = exit_descriptor(self._original) if self.failures else None
         if descriptor is not None:
             send_signal(self._original, self._exit_signal)
+            send_signal(self._original, signal.SIGCONT)
             with selectors.DefaultSelector() as selector:
                 selector.register(descriptor, selectors.EVENT_READ)
                 if not selector.select(_RELEASE_LIMIT):
                     send_signal(self._original, signal.SIGKILL)
+
+    def _exit(self) -> NoReturn:
+        if self._keeper == os.getppid():
+            send_signal(self._keeper, signal.SIGCONT)  # somebody may have stopped it
+        os._exit(0)
