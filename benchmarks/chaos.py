@@ -8,7 +8,8 @@ that a test started. What must hold:
 
 - The run ends. (pytest's own process, if it was stopped, is continued after two seconds. Nobody else is.)
 - Unless pytest's own process was ended, every test has an outcome. One that should pass has passed, or its failure says
-  what happened to its process. One that should fail has not passed.
+  what happened to its process. One that should fail has not passed. (After a crash at import a copy of pytest's
+  process runs the tests. If that is ended, or its standby, a line says that the results are lost, and the run fails.)
 - No process, file or shared-memory segment of the run is left.
 """
 
@@ -97,6 +98,7 @@ WAYS = {
 }
 SIGNALS = (signal.SIGKILL, signal.SIGTERM, signal.SIGSTOP)
 SAYS_WHAT_HAPPENED = ("CRASH", "STALL", "exit status", "process", "worker", "Interrupted")
+SAYS_ALL_IS_LOST = "its results are lost"
 LONGEST = 90.0
 GRACE = 5.0
 
@@ -154,9 +156,9 @@ def _play(one: Round, directory: Path) -> None:
         run.kill()
         run.wait()
     check_rest(one, temporary)
-    if not one.ended_pytest:
-        check_outcomes(one, junit, bool(way.beside))
     one.output = (directory / "output").read_text(errors="replace")
+    if not one.ended_pytest and not (SAYS_ALL_IS_LOST in one.output and run.returncode):
+        check_outcomes(one, junit, bool(way.beside))
 
 
 def wait_for(path: Path, run: subprocess.Popen[bytes]) -> None:

@@ -106,7 +106,7 @@ class ScriptWatch:
 
     def watch(self, words: Sequence[str]) -> Watched:
         """Raises ``CannotStartError``."""
-        settings, connections = self._settings, Connections()
+        settings, connections = self._settings, Connections().open()
         process = connections.expect()
         hold = settings.native != "off"
         try:

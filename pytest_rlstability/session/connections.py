@@ -138,15 +138,26 @@ class Connections(ProcessLinks):
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         super().__init__(clock)
+        self.is_open = False
         self._next_look = 0.0
-        self._server, self.endpoint = listen()
-        self._counters = ProgressCounters(self.directory)
-        self._selector.register(self._server, selectors.EVENT_READ, self._accept)
         self._processes: dict[int, TestProcess] = {}
         self._silent: dict[MessageSocket, None] = {}
         """Connections that have not said yet whose they are, the oldest first."""
         self._serial = 0
         self.parents: list[ParentLink] = []
+
+    def open(self) -> Connections:
+        """Make the run's directory and listen there."""
+        self._server, self.endpoint = listen()
+        try:
+            self._counters = ProgressCounters(self.directory)
+        except OSError:  # no room
+            self._server.close()
+            shutil.rmtree(self.directory, ignore_errors=True)
+            raise
+        self._selector.register(self._server, selectors.EVENT_READ, self._accept)
+        self.is_open = True
+        return self
 
     @property
     def directory(self) -> Path:
@@ -190,8 +201,9 @@ class Connections(ProcessLinks):
     def close(self) -> None:
         """Close every connection and remove the directory of the run."""
         self.abandon()
-        self._counters.close()
-        shutil.rmtree(self.directory, ignore_errors=True)
+        if self.is_open:
+            self._counters.close()
+            shutil.rmtree(self.directory, ignore_errors=True)
 
     def abandon(self) -> None:
         """Close every connection and keep the files: what a forked copy of pytest's process has to do."""

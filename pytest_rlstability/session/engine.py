@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import sys
 import traceback
 from collections.abc import Generator
 from contextlib import closing, nullcontext
@@ -71,6 +72,8 @@ class Engine:
         plans = map(self._launcher.plan, self._session.items)
         self._pools.preload = self._preload.modules(self._session.items, self._launcher.has_own_process)
         backends = {plan.backend for plan in plans if plan.isolate}
+        # Not earlier: if pytest is killed before the first parent runs, nobody removes the run's directory.
+        self._connections.open()
         if backends & {"auto", "zygote"}:
             for item in self._session.items:
                 item.location  # noqa: B018  # kept by the item: a fork need not find it again
@@ -90,7 +93,8 @@ class Engine:
             self._scheduler.drop_all()
             self._tear_down_fixtures()
             self._preload.save()
-        collect_coverage(self._connections.directory)
+        if self._connections.is_open:
+            collect_coverage(self._connections.directory)
         self._pools.stop()
         self._connections.close()
 
@@ -278,6 +282,9 @@ class Engine:
 def bind_early(config: pytest.Config) -> None:
     """Before any conftest, which may replace functions and start threads: this module has bound the functions that all
     rooms use, and here the threads that are no reason against a fork are noted."""
+    if sys.platform == "linux":
+        import pytest_rlstability.session.backends.template
+        import pytest_rlstability.session.backends.zygote  # noqa: F401
     threads_at_start(config)
 
 

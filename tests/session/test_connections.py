@@ -44,7 +44,7 @@ PID = 2**22 + 1
 
 @pytest.fixture
 def connections() -> Iterator[Connections]:
-    opened = Connections()
+    opened = Connections().open()
     yield opened
     opened.close()
     assert not opened.directory.exists()
@@ -171,7 +171,7 @@ def test_a_long_temporary_directory_does_not_make_the_socket_s_path_too_long(tmp
     long = tmp_path / ("d" * 120)
     long.mkdir()
     monkeypatch.setattr(tempfile, "tempdir", str(long))
-    connections = Connections()
+    connections = Connections().open()
     assert connections.directory.parent != long
     connections.close()
     assert not connections.directory.exists()
@@ -281,7 +281,7 @@ def test_a_released_process_leaves_no_files(connections):
 
 def test_waiting_ends_when_the_time_is_over():
     times = iter([0.0, 0.5, 3.0])
-    connections = Connections(clock=lambda: next(times))
+    connections = Connections(clock=lambda: next(times)).open()
     pumped: list[float | None] = []
     connections.pump = pumped.append  # type: ignore[method-assign]
     assert not connections.wait_until(lambda: False, 2.0)

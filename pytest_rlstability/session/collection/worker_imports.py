@@ -7,14 +7,13 @@ module. One of the workers reports it.
 from __future__ import annotations
 
 import json
-import shutil
-import tempfile
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from pytest_rlstability.compat.pytest import base_temp
 from pytest_rlstability.session.collection.failed_imports import FailedImport
 
 KEY = "rl_imports"
@@ -35,13 +34,13 @@ class WorkerImports:
     def pytest_configure_node(self, node: Any) -> None:
         if not node.gateway.spec.popen:
             return  # it runs on another host
-        if self._directory is None:
-            self._directory = Path(tempfile.mkdtemp(prefix="rlstability-"))
+        if self._directory is None and (self._directory := base_temp(node.config)) is None:
+            return
         worker = node.gateway.id
         for nodeid in self._failures:
             self._reporters.setdefault(nodeid, worker)
         silent = [nodeid for nodeid, reporter in self._reporters.items() if reporter != worker]
-        record = str(self._directory / worker)
+        record = str(_record(self._directory, worker))
         node.workerinput[KEY] = {"record": record, "failures": list(self._failures.values()), "silent": silent}
 
     @pytest.hookimpl(optionalhook=True)
@@ -52,15 +51,16 @@ class WorkerImports:
                 del self._reporters[nodeid]
         if self._directory is not None:
             with suppress(OSError, ValueError):
-                failed = json.loads((self._directory / worker).read_bytes())
+                failed = json.loads(_record(self._directory, worker).read_bytes())
                 self._failures.setdefault(failed["nodeid"], failed)
 
     def pytest_collectreport(self, report: pytest.CollectReport) -> None:
         self._reported.add(report.nodeid)
 
-    def pytest_unconfigure(self) -> None:
-        if self._directory is not None:
-            shutil.rmtree(self._directory, ignore_errors=True)
+
+def _record(directory: Path, worker: str) -> Path:
+    """In pytest's own temporary directory, which it removes whatever happens to this process."""
+    return directory / f"{worker}.import"
 
 
 def known_failures(config: pytest.Config) -> tuple[dict[str, FailedImport], list[str]]:
