@@ -34,7 +34,8 @@ class WorkerImports:
     def pytest_configure_node(self, node: Any) -> None:
         if not node.gateway.spec.popen:
             return  # it runs on another host
-        if self._directory is None and (self._directory := base_temp(node.config)) is None:
+        self._directory = base_temp(node.config)
+        if self._directory is None:
             return
         worker = node.gateway.id
         for nodeid in self._failures:
