@@ -68,8 +68,10 @@ def pytest_configure(config: pytest.Config) -> None:
         config.pluginmanager.register(EventBus(config), "rlstability-event-bus")
         if config.pluginmanager.hasplugin("xdist"):
             from pytest_rlstability.session.collection.worker_imports import WorkerImports
+            from pytest_rlstability.session.xdist_channel import StoppedWorkers
 
             config.pluginmanager.register(WorkerImports())
+            config.pluginmanager.register(StoppedWorkers())
 
 
 @pytest.hookimpl(optionalhook=True)

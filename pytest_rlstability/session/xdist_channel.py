@@ -8,18 +8,27 @@ from __future__ import annotations
 
 import json
 import re
+import threading
 from collections.abc import Callable
 from typing import Any
 
 import pytest
 
-from pytest_rlstability.compat.plugins import receive_worker_event, replace_workers_elsewhere, send_worker_event
+from pytest_rlstability.compat.plugins import (
+    receive_worker_event,
+    replace_workers_elsewhere,
+    send_worker_event,
+    worker_pid,
+)
 from pytest_rlstability.model.events import Event, from_json, to_line
+from pytest_rlstability.osinfo.process_control import wake_if_stopped
 
 _EVENT = "rlstability"
 _OPEN = "rl_channel"
 SILENCE = 45
 """Seconds without a sign of life after which a host is lost."""
+_LOOK = 2.0
+"""Seconds from one look at the workers to the next."""
 _SSH_LIMITS = f"-o ConnectTimeout=20 -o ServerAliveInterval={SILENCE // 3} -o ServerAliveCountMax=2"
 
 
@@ -38,6 +47,28 @@ def send_to_controller(config: pytest.Config, event: Event) -> bool:
     """Send *event* from a worker; False where the channel is closed."""
     is_open = getattr(config, "workerinput", {}).get(_OPEN)
     return bool(is_open) and send_worker_event(config, _EVENT, to_line(event))
+
+
+class StoppedWorkers:
+    """A plugin of the controller: wakes workers that somebody has stopped. xdist would wait for them without end."""
+
+    def __init__(self) -> None:
+        self._pids: list[int] = []
+        self._over = threading.Event()
+
+    @pytest.hookimpl(optionalhook=True)
+    def pytest_configure_node(self, node: Any) -> None:
+        if not self._pids:
+            threading.Thread(target=self._look, name="rlstability-stopped-workers", daemon=True).start()
+        self._pids.append(worker_pid(node.gateway))
+
+    def _look(self) -> None:
+        while not self._over.wait(_LOOK):
+            for pid in filter(None, self._pids):
+                wake_if_stopped(pid)
+
+    def pytest_unconfigure(self) -> None:
+        self._over.set()
 
 
 def survive_lost_hosts(config: pytest.Config) -> None:

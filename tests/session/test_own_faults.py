@@ -537,3 +537,17 @@ def test_an_outcome_that_does_not_arrive_is_an_error(run_pytest, group, lost):
     assert outcome.code == 1
     assert set(outcome.tests.values()) == {"error"}, outcome.text
     assert "the test ran, but no report of its" in outcome.text
+
+
+def test_a_stopped_worker_of_xdist_is_woken_up(run_pytest):
+    run_pytest.write(
+        "conftest.py",
+        """
+        import os, signal
+        def pytest_collection_finish(session):
+            if hasattr(session.config, "workerinput"):
+                os.kill(os.getpid(), signal.SIGSTOP)
+        """,
+    )
+    outcome = run_pytest("def test_it(): pass", "-n1")
+    assert outcome.tests == {"test_it": "passed"}
