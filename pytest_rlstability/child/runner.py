@@ -36,7 +36,7 @@ from pytest_rlstability.child.seeds import Seeds, seed_of
 from pytest_rlstability.child.stall_description import describe_when_asked
 from pytest_rlstability.compat.cpython import on_thread_start
 from pytest_rlstability.compat.plugins import count_attempts
-from pytest_rlstability.compat.pytest import JunitLog, tear_down
+from pytest_rlstability.compat.pytest import JunitLog, begin_live_log, tear_down
 from pytest_rlstability.config.options import use_seed
 from pytest_rlstability.model.channel import become_test_process, install_channel
 from pytest_rlstability.model.messages import (
@@ -187,6 +187,7 @@ class TestRunner:
         if order.attempts:
             count_attempts(item.config, item.nodeid, order.attempts)
         self._tear_down_late(item)  # the test before it may have been told of another one that would follow
+        begin_live_log(item.config)
         try:
             item.config.hook.pytest_runtest_protocol(item=item, nextitem=next_item)
         except pytest.exit.Exception as stop:

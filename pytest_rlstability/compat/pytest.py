@@ -224,6 +224,13 @@ def collect_error(collector: pytest.Collector, longrepr: Any) -> pytest.CollectR
     return pytest.CollectReport(_key(collector), "failed", longrepr, None)
 
 
+def begin_live_log(config: pytest.Config) -> None:
+    """A test begins. Without it the live log of the next test of a process continues the line of pytest's terminal."""
+    plugin: Any = config.pluginmanager.getplugin("logging-plugin")
+    if plugin is not None:
+        plugin.pytest_runtest_logstart()
+
+
 def collected_nothing(collector: pytest.Collector) -> pytest.CollectReport:
     """The report of a collector that has nothing to collect. Without it an error is reported by every worker."""
     return pytest.CollectReport(_key(collector), "passed", None, [])

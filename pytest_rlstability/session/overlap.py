@@ -45,7 +45,7 @@ def known_order(session: pytest.Session) -> Sequence[pytest.Item] | None:
 def _writes_to_terminal(config: pytest.Config) -> bool:
     """Whether tests write to the terminal themselves. A plugin that was switched off has no options."""
     option = config.option
-    if getattr(option, "capture", "no") == "no" or getattr(option, "setupshow", False):
+    if getattr(option, "capture", "no") in ("no", "tee-sys") or getattr(option, "setupshow", False):
         return True
     logs = config.pluginmanager.hasplugin("logging-plugin")
     return logs and (option.log_cli_level is not None or bool(config.getini("log_cli")))

@@ -384,6 +384,17 @@ def test_a_signal_to_the_standby_before_trouble_changes_nothing(run_pytest, numb
     assert "1 passed" in shown
 
 
+def test_the_standby_ends_if_pytest_is_dead_before_it_looks(run_pytest):
+    run_pytest.write("slow_fork.py", "import os, time\nos.register_at_fork(after_in_child=lambda: time.sleep(1))\n")
+    run_pytest.write("test_a.py", "import os\nos.kill(os.getpid(), 9)\n")
+    run_pytest.write("test_b.py", "def test_it(): open('ran', 'w')\n")
+    run = Processes(run_pytest.path, "-p", "slow_fork")
+    run.pytest.communicate(timeout=60)
+    assert run.pytest.returncode == -9
+    wait_for(lambda: not run.alive())
+    assert not (run_pytest.path / "ran").exists()
+
+
 def _parent(pid: int) -> int:
     stat = linux.stat(pid)
     return 0 if stat is None else stat.parent

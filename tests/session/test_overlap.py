@@ -79,12 +79,19 @@ def test_what_a_conftest_does_between_two_tests_is_done_when_the_next_begins(run
     assert set(outcome.tests.values()) == {"passed"}, outcome.text
 
 
-@pytest.mark.parametrize("arguments", [(), ("--rl-group=module",)])
+@pytest.mark.parametrize("arguments", [("-s",), ("-s", "--rl-group=module"), ("--capture=tee-sys", "--rl-group=auto")])
 def test_output_that_goes_straight_to_the_terminal_stays_in_order(run_pytest, arguments):
     source = "".join(f"def test_{name}(): print('said by {name}')\n" for name in "abcdef")
-    outcome = run_pytest(source, "-s", "-v", *arguments)
+    outcome = run_pytest(source, "-v", *arguments)
     words = [word for line in outcome.text.splitlines() for word in ("said by", "PASSED") if word in line]
     assert words == ["said by", "PASSED"] * 6
+
+
+def test_the_live_log_of_each_test_has_lines_of_its_own(run_pytest):
+    source = "import logging\n" + "".join(f"def test_{name}(): logging.warning('said by {name}')\n" for name in "ab")
+    outcome = run_pytest(source, "-v", "--log-cli-level=INFO", "--rl-group=auto")
+    assert outcome.text.count("\n---") >= outcome.text.count("--- live log call ---") == 2
+    assert "test_b -" not in outcome.text
 
 
 def test_a_terminal_that_does_not_take_our_words_is_no_standstill_of_the_tests(run_pytest):

@@ -30,7 +30,7 @@ from pytest_rlstability.osinfo.process_control import (
     send_signal,
     wake_if_stopped,
 )
-from pytest_rlstability.osinfo.processes import children_of, descendants_of
+from pytest_rlstability.osinfo.processes import children_of, descendants_of, is_alive
 from pytest_rlstability.session.collection.failed_imports import FailedImport
 from pytest_rlstability.session.collection.link import COLLECTOR, STANDBY, CollectedNode, Lines, fork
 from pytest_rlstability.session.connections import ProcessLinks
@@ -243,6 +243,8 @@ class Standby:
     def _notice_exits(self, link: CollectorLink, process: TestProcess) -> None:
         if (original := exit_descriptor(self._original)) is not None:
             link.call_when_readable(original, lambda: self._original_died(process))
+        elif not is_alive(self._original):
+            self._original_died(process)
         if self._collector != self._original and (copy := exit_descriptor(self._collector)) is not None:
             link.call_when_readable(copy, lambda: self._copy_died(process))
 
