@@ -98,8 +98,9 @@ WAYS = {
 }
 SIGNALS = (signal.SIGKILL, signal.SIGTERM, signal.SIGSTOP)
 SAYS_WHAT_HAPPENED = ("CRASH", "STALL", "exit status", "process", "worker", "Interrupted")
-SAYS_ALL_IS_LOST = ("its results are lost", "in bootstrap_import")
-"""The second is xdist's: a worker ended before it had imported anything ends the run with xdist's internal error."""
+SAYS_ALL_IS_LOST = ("its results are lost", "\nERROR: CRASH: ", "in bootstrap_import")
+"""The second: the process was killed between two modules. The last is xdist's: a worker that ends before it has imported
+anything is an internal error there, and ends the run."""
 LONGEST = 90.0
 GRACE = 20.0
 """Seconds until all is gone. execnet gives a worker fifteen when its controller has died."""
