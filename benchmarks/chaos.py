@@ -99,8 +99,8 @@ WAYS = {
 SIGNALS = (signal.SIGKILL, signal.SIGTERM, signal.SIGSTOP)
 SAYS_WHAT_HAPPENED = ("CRASH", "STALL", "exit status", "process", "worker", "Interrupted")
 SAYS_ALL_IS_LOST = ("its results are lost", "\nERROR: CRASH: ", "in bootstrap_import")
-"""The second: the process was killed between two modules. The last is xdist's: a worker that ends before it has imported
-anything is an internal error there, and ends the run."""
+"""The second: the process was killed between two modules. The last is xdist's: a worker that ends before it has
+imported anything is an internal error there, and ends the run."""
 LONGEST = 90.0
 GRACE = 20.0
 """Seconds until all is gone. execnet gives a worker fifteen when its controller has died."""
@@ -276,9 +276,10 @@ def main() -> int:
         for one in pool.map(play, rounds(arguments)):
             results["wrong" if one.wrong else "right"] += 1
             results[one.victim.split(",")[0]] += 1
+            how = f"{one.way}, {one.signal.name} at {one.moment:.2f} s, {one.victim}"
+            print(f"round {one.number} ({how}): {'; '.join(one.wrong[:5]) or 'right'}", flush=True)
             if one.wrong:
-                how = f"{one.way}, {one.signal.name} at {one.moment:.2f} s, {one.victim}"
-                print(f"round {one.number} ({how}): {'; '.join(one.wrong[:5])}\n{one.output[-2500:]}\n", flush=True)
+                print(one.output[-2500:])
     left = [name for name in {*os.listdir("/dev/shm")} - segments if name.startswith("rl")]
     hit = ", ".join(f"{kind} {count}" for kind, count in sorted(results.items()) if kind not in ("right", "wrong"))
     print(

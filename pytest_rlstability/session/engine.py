@@ -298,6 +298,9 @@ def engine_for(session: pytest.Session) -> Engine | None:
     engine = Engine(session, settings, config.pluginmanager.getplugin("rlstability-event-bus"))
     try:
         other_backend = engine.start()
+    except OSError as error:  # no room, or no descriptor
+        engine.stop()
+        raise pytest.UsageError(f"rl-stability cannot start: {error}") from error
     except BaseException:
         engine.stop()
         raise

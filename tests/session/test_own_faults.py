@@ -551,3 +551,18 @@ def test_a_stopped_worker_of_xdist_is_woken_up(run_pytest):
     )
     outcome = run_pytest("def test_it(): pass", "-n1")
     assert outcome.tests == {"test_it": "passed"}
+
+
+def test_no_room_for_the_run_is_one_clear_line(run_pytest):
+    run_pytest.write(
+        "no_room.py",
+        """
+        from pytest_rlstability.session import connections
+        def listen(): raise OSError(28, "No space left on device")
+        connections.listen = listen
+        """,
+    )
+    outcome = run_pytest("def test_it(): pass", "-p", "no_room")
+    assert outcome.code == 4
+    assert "ERROR: rl-stability cannot start: [Errno 28] No space left on device" in outcome.text
+    assert "INTERNALERROR" not in outcome.text

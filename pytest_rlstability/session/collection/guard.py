@@ -46,9 +46,11 @@ class CollectionGuard:
 
     def start(self) -> None:
         """Fork the standby. Returns in this process, and again in each copy that collects in its place. Where no more
-        processes are allowed, nothing is guarded."""
-        lines = Lines.open()
-        lifeline = os.pipe()
+        processes or descriptors are allowed, nothing is guarded."""
+        try:
+            lines, lifeline = Lines.open(), os.pipe()
+        except OSError:
+            return
         _flush(self._config)
         record = record_of(self._config)
         exit_signal = _EXIT_SIGNAL if exit_with_failure_on_signal(_EXIT_SIGNAL) else signal.SIGKILL
