@@ -170,7 +170,10 @@ class Engine:
         if is_a_result(run):
             self._launcher.plugins.take(item, run, active.process)
             verdict = item.ihook.pytest_rlstability_judge(run=run)
-            if verdict is None and (missing := run.seen.missing_phases):
+            missing = [] if verdict is not None else run.seen.missing_phases
+            if "call" in missing and getattr(item.config.option, "setuponly", False):
+                missing.remove("call")
+            if missing:
                 raise RuntimeError(f"the test ran, but no report of its {', '.join(missing)} arrived")
             if self._launcher.reruns.wants_another(item, run, verdict):
                 self._launcher.reruns.report(item, replay(item, run, verdict, self._settings))

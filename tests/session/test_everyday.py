@@ -632,3 +632,19 @@ def test_every_test_starts_from_a_seed_of_its_own(run_pytest, arguments):
     for name in ("test_a", "test_b"):
         drawn = random.Random(seed_of(7, f"test_it.py::{name}")).random()
         assert f"drew {drawn} " in outcome.messages[name]
+
+
+@pytest.mark.parametrize("option", ["--setup-only", "--setup-plan", "--setup-show"])
+def test_only_the_set_up(run_pytest, option):
+    outcome = run_pytest(
+        """
+        import pytest
+        @pytest.fixture
+        def number(): return 1
+        def test_it(number): assert number == (2 if OPTION else 1)
+        """.replace("OPTION", str(option != "--setup-show")),
+        option,
+    )
+    assert outcome.code == 0, outcome.text
+    assert "SETUP    F number" in outcome.text
+    assert "internal error" not in outcome.text
