@@ -20,4 +20,4 @@ class SkipUnimportable:
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_make_collect_report(self, collector: pytest.Collector) -> pytest.CollectReport | None:
-        return collected_nothing(collector) if collector.nodeid in self._nodeids else None
+        return collected_nothing(collector) if (collector.nodeid or ".") in self._nodeids else None

@@ -308,6 +308,11 @@ def wait_for(condition: Callable[[], object]) -> None:
     raise AssertionError("it did not happen within a minute")
 
 
+SLOW_SIGKILL, SLOW_SIGTERM = (
+    pytest.param(number, marks=pytest.mark.slow) for number in (signal.SIGKILL, signal.SIGTERM)
+)
+
+
 class GuardedRun:
     """A run whose tests run in a copy, because a module has crashed, and that has come to its test."""
 
@@ -338,7 +343,7 @@ class GuardedRun:
                 send_signal(pid, signal.SIGKILL)
 
 
-@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
+@pytest.mark.parametrize("number", [signal.SIGKILL, SLOW_SIGTERM])
 @pytest.mark.parametrize("killed", ["original", "standby", "copy"])
 def test_nothing_is_left_whichever_process_is_killed(run_pytest, killed, number):
     run = GuardedRun(run_pytest.path, "time.sleep(600)")
@@ -348,7 +353,7 @@ def test_nothing_is_left_whichever_process_is_killed(run_pytest, killed, number)
     assert killed == "original" or f"was killed ({number.name}): its results are lost" in shown
 
 
-@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM, signal.SIGSTOP])
+@pytest.mark.parametrize("number", [SLOW_SIGKILL, SLOW_SIGTERM, signal.SIGSTOP])
 def test_a_run_goes_on_without_the_keeper(run_pytest, number):
     run = GuardedRun(run_pytest.path, "time.sleep(1)")
     run.send("keeper", number)
@@ -366,7 +371,7 @@ def test_who_is_stopped_is_woken_up(run_pytest, stopped):
     assert "1 passed, 1 error" in shown
 
 
-@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM, signal.SIGSTOP])
+@pytest.mark.parametrize("number", [SLOW_SIGKILL, SLOW_SIGTERM, signal.SIGSTOP])
 def test_a_signal_to_the_standby_before_trouble_changes_nothing(run_pytest, number):
     run_pytest.write("test_a.py", "import time\nopen('began', 'w')\ntime.sleep(2)\n" + PASS.format("it"))
     run = Processes(run_pytest.path, "--rl-stall-after=20s")
