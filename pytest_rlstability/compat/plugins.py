@@ -131,13 +131,6 @@ def reporting_for(config: pytest.Config, nodeid: str) -> Iterator[None]:
         interactor.item_index = running
 
 
-def worker_pid(gateway: Any) -> int:
-    """The process on this machine behind a gateway of execnet: a worker, or its ssh; 0: none. Without it a worker that
-    somebody has stopped is waited for without end."""
-    popen = getattr(getattr(gateway, "_io", None), "popen", None)
-    return 0 if popen is None else int(popen.pid)
-
-
 def close_when_silent(gateway: Any, seconds: int) -> None:
     """Have the connection of a ``socket=`` gateway break when its host has been silent for so long. Without it execnet
     waits for a host that has vanished until the run is killed."""

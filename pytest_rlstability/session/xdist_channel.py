@@ -7,6 +7,7 @@ If xdist's internals are not those that ``compat`` knows, the channel stays clos
 from __future__ import annotations
 
 import json
+import os
 import re
 import threading
 from collections.abc import Callable
@@ -18,10 +19,10 @@ from pytest_rlstability.compat.plugins import (
     receive_worker_event,
     replace_workers_elsewhere,
     send_worker_event,
-    worker_pid,
 )
 from pytest_rlstability.model.events import Event, from_json, to_line
 from pytest_rlstability.osinfo.process_control import wake_if_stopped
+from pytest_rlstability.osinfo.processes import children_of
 
 _EVENT = "rlstability"
 _OPEN = "rl_channel"
@@ -50,21 +51,20 @@ def send_to_controller(config: pytest.Config, event: Event) -> bool:
 
 
 class StoppedWorkers:
-    """A plugin of the controller: wakes workers that somebody has stopped. xdist would wait for them without end."""
+    """A plugin of the controller: wakes workers that somebody has stopped. xdist would wait for them without end, and
+    execnet for one that has only begun to start."""
 
     def __init__(self) -> None:
-        self._pids: list[int] = []
         self._over = threading.Event()
 
-    @pytest.hookimpl(optionalhook=True)
-    def pytest_configure_node(self, node: Any) -> None:
-        if not self._pids:
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_sessionstart(self, session: pytest.Session) -> None:
+        if session.config.pluginmanager.hasplugin("dsession"):
             threading.Thread(target=self._look, name="rlstability-stopped-workers", daemon=True).start()
-        self._pids.append(worker_pid(node.gateway))
 
     def _look(self) -> None:
         while not self._over.wait(_LOOK):
-            for pid in filter(None, self._pids):
+            for pid in children_of(os.getpid()):
                 wake_if_stopped(pid)
 
     def pytest_unconfigure(self) -> None:

@@ -539,16 +539,15 @@ def test_an_outcome_that_does_not_arrive_is_an_error(run_pytest, group, lost):
     assert "the test ran, but no report of its" in outcome.text
 
 
-def test_a_stopped_worker_of_xdist_is_woken_up(run_pytest):
+@pytest.mark.parametrize("moment", ["import", "start"])
+def test_a_stopped_worker_of_xdist_is_woken_up(run_pytest, monkeypatch, moment):
+    """While it imports tests, or before it has said anything."""
+    is_worker = "'-c' in sys.orig_argv" if moment == "start" else "'PYTEST_XDIST_WORKER' in os.environ"
     run_pytest.write(
-        "conftest.py",
-        """
-        import os, signal
-        def pytest_collection_finish(session):
-            if hasattr(session.config, "workerinput"):
-                os.kill(os.getpid(), signal.SIGSTOP)
-        """,
+        "sitecustomize.py" if moment == "start" else "conftest.py",
+        f"import os, signal, sys\nif {is_worker}: os.kill(os.getpid(), signal.SIGSTOP)\n",
     )
+    monkeypatch.setenv("PYTHONPATH", str(run_pytest.path))
     outcome = run_pytest("def test_it(): pass", "-n1")
     assert outcome.tests == {"test_it": "passed"}
 
