@@ -425,3 +425,12 @@ def test_base_temp(request: pytest.FixtureRequest, tmp_path: Path) -> None:
 def test_is_rewritten():
     assert compat.is_rewritten(sys.modules[__name__])
     assert not compat.is_rewritten(sys)
+
+
+def test_begin_live_log(pytester: pytest.Pytester) -> None:
+    config = pytester.parseconfigure("--log-cli-level=INFO")
+    handler = config.pluginmanager.getplugin("logging-plugin").log_cli_handler
+    handler._first_record_emitted = True
+    compat.begin_live_log(config)
+    assert not handler._first_record_emitted
+    compat.begin_live_log(pytester.parseconfigure("-p", "no:logging"))
