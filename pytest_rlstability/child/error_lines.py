@@ -1,13 +1,14 @@
 """Notes the user's Python line that ran when a memory checker reported an error: the checker sees only native frames.
 
-Valgrind appends each error to a file. Whenever that file has grown since the last line, that line caused it.
+Valgrind appends each error to a file. Whenever that file has grown since the last line, that line caused it. What is
+written begins with the size that the file had then, so that each error has its line.
 """
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Mapping
-from os import O_APPEND, O_CREAT, O_WRONLY, stat, write
+from os import O_APPEND, O_CREAT, O_WRONLY, getpid, stat, write
 from os import open as open_descriptor
 from threading import settrace as settrace_in_threads
 from types import FrameType
@@ -16,7 +17,7 @@ from typing import Any
 from pytest_rlstability.model.user_code import Origin, origin
 
 VARIABLE = "RLSTABILITY_ERROR_LINES"
-"""Holds the paths of the checker's file and of the file to write, with a newline between them."""
+"""Holds the path of the checker's file, in which ``%p`` is the process, and in a second line the file to write."""
 _MOST = 20
 _DEEPEST = 12
 
@@ -25,9 +26,21 @@ def watch_errors(environment: Mapping[str, str]) -> None:
     """Begin, if the variable asks for it."""
     if given := environment.get(VARIABLE):
         errors, lines = given.split("\n")
-        tracer = _Tracer(errors, open_descriptor(lines, O_WRONLY | O_CREAT | O_APPEND, 0o600))
+        tracer = _Tracer(
+            errors.replace("%p", str(getpid())), open_descriptor(lines, O_WRONLY | O_CREAT | O_APPEND, 0o600)
+        )
         settrace_in_threads(tracer.trace)
         sys.settrace(tracer.trace)
+
+
+def line_of(text: str, offset: int) -> tuple[str, ...]:
+    """The lines at which the error that ends at *offset* of the checker's file was found, newest first, from the *text*
+    that was written; empty if the program died there."""
+    for entry in text.split("\n\n"):
+        size, *lines = entry.splitlines() or ["0"]
+        if int(size) >= offset:
+            return tuple(lines)
+    return ()
 
 
 class _Tracer:
@@ -54,7 +67,7 @@ class _Tracer:
         size = self._errors_size()
         if size == self._size:
             return
-        self._size, text, depth = size, "", 0
+        self._size, text, depth = size, f"{size}\n", 0
         while frame is not None and depth < _DEEPEST:
             if self._users.get(frame.f_code.co_filename):
                 text += f"{frame.f_code.co_filename}:{line} in {frame.f_code.co_name}\n"

@@ -22,6 +22,7 @@ from pytest_rlstability.child.changes import apply_changes
 from pytest_rlstability.child.crash_handlers import CrashHandlers, follow_forks, write_worker_stacks
 from pytest_rlstability.child.error_lines import watch_errors
 from pytest_rlstability.child.link import Link, ProcessChannel
+from pytest_rlstability.child.references import watch_references
 from pytest_rlstability.child.seeds import Seeds
 from pytest_rlstability.compat.cpython import on_thread_start
 from pytest_rlstability.model.messages import CleanExit, ThreadStarted
@@ -40,6 +41,7 @@ def attach(environment: Mapping[str, str]) -> None:
     """Become the script under watch, or one of its workers, after the changes that a diagnosis asks for."""
     apply_changes(environment)
     watch_errors(environment)
+    watch_references(environment)
     if not (given := environment.get(VARIABLE)):
         return
     order = loads(given)

@@ -10,7 +10,7 @@ from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
-from pytest_rlstability.diagnose.checkers import Culprit, name_culprit
+from pytest_rlstability.diagnose.checkers import Checked, Checkers
 from pytest_rlstability.diagnose.conditions import conditions
 from pytest_rlstability.diagnose.trials import FAILED, PASSED, UNKNOWN, Condition, Subject, Trial, run_trial
 from pytest_rlstability.model.verdict import Word
@@ -42,7 +42,8 @@ class Diagnosis:
     signatures: Counter[str] = field(default_factory=Counter)
     findings: list[Finding] = field(default_factory=list)
     tried: list[Condition] = field(default_factory=list)
-    culprit: Culprit | None = None
+    checked: Checked = field(default_factory=Checked)
+    """Who does the damage, if that was found."""
     checkers: list[str] = field(default_factory=list)
     """A line for each checker: what it said, or why it was not run."""
     trouble: str = ""
@@ -177,9 +178,14 @@ class Diagnoser:
 
     def _who_does_the_damage(self) -> None:
         result = self.result
-        if result.example is None or result.example.verdict is None or result.example.verdict.word != Word.CRASH:
+        example = result.example
+        if example is None:
             return
-        result.culprit = name_culprit(self._subject, result.example, self._left, self._say, result.checkers)
+        checkers = Checkers(self._subject, example, self._left, self._say, result.checkers)
+        if example.word == Word.CRASH:
+            result.checked = checkers.check()
+        elif example.verdict is None:  # a build with a sanitizer exits with a status of its own
+            result.checked = Checked(checkers.sanitizer())
 
     # running
 

@@ -78,20 +78,26 @@ def _changes(diagnosis: Diagnosis) -> str:
 
 
 def _culprit(diagnosis: Diagnosis) -> str:
-    culprit = diagnosis.culprit
-    if culprit is None:
-        return ""
-    where = f", called from {culprit.python_lines[0]}" if culprit.python_lines else ""
-    return f"{culprit.function} ({culprit.place}) {culprit.deed}{where}: found by {culprit.tool}."
+    culprit, site = diagnosis.checked.culprit, diagnosis.checked.site
+    if culprit is not None:
+        where = f", called from {culprit.python_lines[0]}" if culprit.python_lines else ""
+        return f"{culprit.function} ({culprit.place}) {culprit.deed}{where}: found by {culprit.tool}."
+    if site:
+        return (
+            f"No culprit found: {site} uses an address that leads nowhere, and nobody was seen to damage memory before."
+        )
+    return "No culprit found." if diagnosis.checkers else ""
 
 
 def next_steps(diagnosis: Diagnosis) -> list[str]:
     """What to try, most telling first."""
     advice = {condition.name: condition.advice for condition in diagnosis.tried}
     steps = []
-    if diagnosis.culprit is not None:
-        lines = f", and {diagnosis.culprit.python_lines[0]}" if diagnosis.culprit.python_lines else ""
-        steps.append(f"look at {diagnosis.culprit.function} ({diagnosis.culprit.place}){lines}")
+    if (culprit := diagnosis.checked.culprit) is not None:
+        lines = f", and {culprit.python_lines[0]}" if culprit.python_lines else ""
+        steps.append(f"look at {culprit.function} ({culprit.place}){lines}")
+    elif diagnosis.checked.site:
+        steps.append(f"look at what {diagnosis.checked.site} is given: it is gone, was never set, or was overwritten")
     removed = [one for one in telling(diagnosis) if one.effect is not Effect.MORE_OFTEN]
     steps += [advice[one.factor] for one in removed[:_MOST_NAMED] if advice.get(one.factor)]
     if diagnosis.out_of_time:
@@ -123,13 +129,13 @@ def _sections(diagnosis: Diagnosis) -> Iterator[str]:
         yield ""
         yield "Checkers:"
         yield from (f"  {line}" for line in diagnosis.checkers)
-    if diagnosis.culprit is not None:
+    if (culprit := diagnosis.checked.culprit) is not None:
         yield ""
-        yield f"What {diagnosis.culprit.tool} showed:"
-        yield from (f"  {line}" for line in diagnosis.culprit.details.splitlines())
-        if diagnosis.culprit.python_lines:
+        yield f"What {culprit.tool} showed:"
+        yield from (f"  {line}" for line in culprit.details.splitlines())
+        if culprit.python_lines:
             yield "  Python lines at that moment"
-            yield from (f"    {line}" for line in diagnosis.culprit.python_lines)
+            yield from (f"    {line}" for line in culprit.python_lines)
 
 
 def table(diagnosis: Diagnosis) -> Iterator[str]:
@@ -170,7 +176,8 @@ def as_json(diagnosis: Diagnosis) -> Json:
             {"factor": one.factor, **asdict(one.counts), "p": one.p, "effect": str(one.effect)}
             for one in diagnosis.findings
         ],
-        "culprit": None if diagnosis.culprit is None else plain_values(diagnosis.culprit),
+        "culprit": None if diagnosis.checked.culprit is None else plain_values(diagnosis.checked.culprit),
+        "crash_site": diagnosis.checked.site or None,
         "checkers": diagnosis.checkers,
     }
 

@@ -27,7 +27,7 @@ from pytest_rlstability.reports.log_reader import Attempt, UnreadableLogError, r
 INSIDE = "RLSTABILITY_DIAGNOSING"
 """Set in the runs of a diagnosis, which are not diagnosed themselves."""
 PASSED, FAILED, UNKNOWN = "passed", "failed", "unknown"
-_TAIL = 4000
+_TAIL = 20000
 
 
 @dataclass(frozen=True)
@@ -71,6 +71,10 @@ class Subject(Protocol):
 
     name: str
 
+    @property
+    def is_python(self) -> bool:
+        """Whether the process that is started is the interpreter."""
+
     def words(self, log: Path, condition: Condition) -> list[str]:
         """The command that runs it under watch and writes an event log."""
 
@@ -82,6 +86,7 @@ class TestSubject:
     """A test, by its node id; *options* are pytest's."""
 
     __test__ = False
+    is_python = True
 
     def __init__(self, nodeid: str, seed: int | None = None, options: Sequence[str] = ()) -> None:
         self.name = nodeid

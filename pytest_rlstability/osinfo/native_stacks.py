@@ -9,7 +9,7 @@ import subprocess
 import sysconfig
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from itertools import dropwhile, takewhile
+from itertools import dropwhile, groupby, takewhile
 from pathlib import Path
 
 from pytest_rlstability.model.user_code import Origin, origin
@@ -43,11 +43,16 @@ class NativeThread:
         return any(frame.startswith(_HANDLER) for frame in self.frames)
 
     def render(self) -> str:
+        return "\n".join([self.title, *(f"  {frame}" for frame in self._telling[:_KEPT_FRAMES])])
+
+    @property
+    def _telling(self) -> list[str]:
+        """The frames that are not the machinery of the interpreter, a signal handler or pytest."""
         last_handler = max((i for i, frame in enumerate(self.frames) if frame.startswith(_HANDLER)), default=-1)
         telling = [frame for frame in self.frames[last_handler + 1 :] if _is_telling(frame)]
+        telling = [frame for frame, _ in groupby(telling)]
         machinery = next((i for i, frame in enumerate(telling) if _is_pytest(frame)), len(telling))
-        telling = telling[: max(machinery, 1)]
-        return "\n".join([self.title, *(f"  {frame}" for frame in telling[:_KEPT_FRAMES])])
+        return telling[: max(machinery, 1)]
 
 
 def native_stack(pid: int, mode: str = "auto", *, dump: str = "", python: bool = False) -> str:
@@ -161,6 +166,8 @@ def _gdb_frame(line: str) -> str | None:
     if not (frame := re.match(r"#\d+ +(?:0x[0-9a-f]+ in )?(.*)$", line)):
         return None
     function, _, rest = frame[1].partition(" (")
+    if function == "_PyEval_EvalFrameDefault":
+        return f"Python code{_PYTHON}"
     place = re.search(r"\) (?:at (.*)|from .*?([^/]*))$", rest)
     return function if place is None else f"{function} at {place[1] or place[2]}"
 

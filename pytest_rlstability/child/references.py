@@ -1,0 +1,168 @@
+"""Finds the native call that gives up a reference which it does not own. The crash comes much later, in the garbage
+collection or where the object is used.
+
+Between the lines of the user's code, and around each call of a library's native function, the references that variables
+and containers hold are counted. An object that has fewer than that has lost one since the last look.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections import Counter, deque
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from gc import get_referents
+from inspect import CO_OPTIMIZED
+from operator import itemgetter
+from os import O_APPEND, O_CREAT, O_WRONLY, _exit, write
+from os import open as open_descriptor
+from threading import setprofile as setprofile_in_threads
+from threading import settrace as settrace_in_threads
+from types import CodeType, FrameType, FunctionType, ModuleType
+from typing import Any
+
+from pytest_rlstability.model.user_code import Origin, origin
+
+VARIABLE = "RLSTABILITY_REFERENCES"
+"""Holds the path of the file to write."""
+FOUND = 86
+"""The exit status of a process in which a reference is missing."""
+_DEEPEST = 4
+_MOST_REFERENCES = 1000
+_CONTAINERS = (list, tuple, dict, set, frozenset, deque)
+_LEFT_OUT = (type, ModuleType, FunctionType, FrameType, CodeType, str, bytes, int, float)
+"""Of which it is not looked at what they refer to."""
+_MOST_LOOKS_AT_A_LINE = 200
+
+
+def watch_references(environment: Mapping[str, str]) -> None:
+    """Begin, if the variable asks for it, and this interpreter counts references exactly."""
+    path = environment.get(VARIABLE)
+    if path and getattr(sys, "_is_gil_enabled", lambda: True)():
+        watch = _Watch(open_descriptor(path, O_WRONLY | O_CREAT | O_APPEND, 0o600))
+        settrace_in_threads(watch.trace)
+        sys.settrace(watch.trace)
+        setprofile_in_threads(watch.profile)
+        sys.setprofile(watch.profile)
+
+
+def lacks_reference(values: list[Any], owners: int) -> bool:
+    """Whether an object has fewer references than are held by *values*, each held by *owners* others, and by the
+    containers in them. It must not be looked at more closely: it may be gone already."""
+    known: Counter[int] = Counter()
+    ours: Counter[int] = Counter()
+    for address in map(id, values):
+        known[address] += owners
+        ours[address] += 1
+    layer, kept, seen = [values], [values], set[int]()
+    for _ in range(_DEEPEST):
+        if any(_lacks(one, known, ours) for one in layer):
+            return True
+        layer = _next_layer(layer, seen)
+        kept += layer  # because they are counted as ours
+        for referents in layer:
+            known.update(map(id, referents))
+            ours.update(map(id, referents))
+    return any(_lacks(one, known, ours) for one in layer)
+
+
+def _lacks(values: list[Any], known: Counter[int], ours: Counter[int]) -> bool:
+    for value in values:
+        address = id(value)
+        if sys.getrefcount(value) - ours[address] - _OVERHEAD < known[address]:
+            return True
+    return False
+
+
+def _overhead() -> int:
+    """What ``getrefcount`` counts too many in ``_lacks``."""
+    values = [object()]
+    for value in values:
+        return sys.getrefcount(value) - 1
+    return 0
+
+
+_OVERHEAD = _overhead()
+
+
+def _next_layer(layer: list[list[Any]], seen: set[int]) -> list[list[Any]]:
+    """What the containers in *layer* refer to, a list for each, small ones first. These lists are the only references
+    that are added."""
+    found: list[list[Any]] = []
+    room = _MOST_REFERENCES
+    for size, container in sorted(((len(one), one) for one in _containers(layer, seen)), key=itemgetter(0)):
+        room -= size
+        if room >= 0:
+            found.append(get_referents(container))
+    return found
+
+
+def _containers(layer: list[list[Any]], seen: set[int]) -> Iterator[Any]:
+    for values in layer:
+        for value in values:
+            if id(value) in seen or isinstance(value, _LEFT_OUT):
+                continue
+            seen.add(id(value))
+            if type(value) in _CONTAINERS:
+                yield value
+            else:
+                with suppress(Exception):
+                    yield object.__getattribute__(value, "__dict__")
+
+
+class _Watch:
+    """The trace and profile functions of all threads."""
+
+    def __init__(self, descriptor: int) -> None:
+        self._descriptor = descriptor
+        self._users: dict[str, bool] = {}
+        self._looks: Counter[tuple[str, int]] = Counter()
+        self._calls: dict[str, None] = {}
+        """The native functions that were called since the last look at a line, in order."""
+        self._line = ""
+
+    def trace(self, frame: FrameType, event: str, argument: Any) -> Any:
+        if not self._is_users(frame):
+            return None
+        if event == "line":
+            self._look(frame)
+            self._calls.clear()
+            self._line = f"{frame.f_code.co_filename}:{frame.f_lineno} in {frame.f_code.co_name}"
+        return self.trace
+
+    def profile(self, frame: FrameType, event: str, argument: Any) -> None:
+        if event not in ("c_call", "c_return") or not (name := _native_name(argument)):
+            return
+        if self._is_users(frame):
+            self._look(frame, f"{name} " if event == "c_return" else "")
+        self._calls[name] = None
+
+    def _is_users(self, frame: FrameType) -> bool:
+        file = frame.f_code.co_filename
+        if file not in self._users:
+            self._users[file] = origin(file) is Origin.USER
+        return self._users[file]
+
+    def _look(self, frame: FrameType, returned: str = "") -> None:
+        """End the process if a reference is missing. *returned*: the function that has just returned, and before whose
+        call all was well."""
+        place = (frame.f_code.co_filename, frame.f_lineno)
+        self._looks[place] += 1
+        if not self._calls and not returned and self._looks[place] > _MOST_LOOKS_AT_A_LINE:
+            return
+        names = frame.f_locals
+        owners = bool(frame.f_code.co_flags & CO_OPTIMIZED) + (type(names) is dict)
+        if lacks_reference(list(names.values()), owners):
+            calls = [returned.strip()] if returned else list(self._calls)
+            write(self._descriptor, "\n".join([self._line, *calls, ""]).encode())
+            _exit(FOUND)
+
+
+def _native_name(function: Any) -> str:
+    """The name of a library's native function; empty for those of the standard library."""
+    owner = getattr(function, "__objclass__", None) or getattr(function, "__self__", None)
+    module = function.__module__ if isinstance(function.__module__, str) else ""
+    if not module and owner is not None:
+        module = getattr(owner, "__name__" if isinstance(owner, ModuleType) else "__module__", None) or ""
+    known = module.partition(".")[0] in sys.stdlib_module_names or not module
+    return "" if known else f"{module}.{function.__qualname__}"
