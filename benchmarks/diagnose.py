@@ -3,8 +3,8 @@
     python benchmarks/diagnose.py                 # all, takes long
     python benchmarks/diagnose.py overrun_heap gc_timing
 
-Needs gcc, g++, gdb and valgrind. Each corruption is also given to faulthandler, gdb and gdb with a core file. They name the
-guilty function if it is anywhere in the stack of the crash, and faulthandler if the user's newest line calls it.
+Needs gcc, g++, gdb and valgrind. Each corruption is also given to faulthandler, gdb and gdb with a core file. They name
+the guilty function if it is anywhere in the stack of the crash, and faulthandler if the user's newest line calls it.
 """
 
 from __future__ import annotations
