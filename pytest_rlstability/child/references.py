@@ -10,10 +10,8 @@ from __future__ import annotations
 import sys
 from collections import Counter, deque
 from collections.abc import Iterator, Mapping
-from contextlib import suppress
 from gc import get_referents
 from inspect import CO_OPTIMIZED
-from operator import itemgetter
 from os import O_APPEND, O_CREAT, O_WRONLY, _exit, write
 from os import open as open_descriptor
 from threading import setprofile as setprofile_in_threads
@@ -32,6 +30,7 @@ _MOST_REFERENCES = 1000
 _CONTAINERS = (list, tuple, dict, set, frozenset, deque)
 _LEFT_OUT = (type, ModuleType, FunctionType, FrameType, CodeType, str, bytes, int, float)
 """Of which it is not looked at what they refer to."""
+_FREE_LISTS = 100
 _MOST_LOOKS_AT_A_LINE = 200
 
 
@@ -46,15 +45,16 @@ def watch_references(environment: Mapping[str, str]) -> None:
         sys.setprofile(watch.profile)
 
 
-def lacks_reference(values: list[Any], owners: int) -> bool:
-    """Whether an object has fewer references than are held by *values*, each held by *owners* others, and by the
-    containers in them. It must not be looked at more closely: it may be gone already."""
+def lacks_reference(names: Mapping[str, Any], owners: int) -> bool:
+    """Whether an object has fewer references than are held by the variables *names*, *owners* by each, and by
+    the containers in them. It must not be looked at more closely: it may be gone already."""
+    values = list(names.values())
     known: Counter[int] = Counter()
     ours: Counter[int] = Counter()
     for address in map(id, values):
         known[address] += owners
         ours[address] += 1
-    layer, kept, seen = [values], [values], set[int]()
+    layer, kept, seen = [values], [values], {id(names)}
     for _ in range(_DEEPEST):
         if any(_lacks(one, known, ours) for one in layer):
             return True
@@ -90,24 +90,32 @@ def _next_layer(layer: list[list[Any]], seen: set[int]) -> list[list[Any]]:
     that are added."""
     found: list[list[Any]] = []
     room = _MOST_REFERENCES
-    for size, container in sorted(((len(one), one) for one in _containers(layer, seen)), key=itemgetter(0)):
-        room -= size
+    for container in sorted(_containers(layer, seen), key=len):
+        room -= len(container)
         if room >= 0:
             found.append(get_referents(container))
     return found
 
 
 def _containers(layer: list[list[Any]], seen: set[int]) -> Iterator[Any]:
+    """Each container once, also where it is both a variable and the attributes of an object. Nothing of the objects
+    themselves is called."""
     for values in layer:
         for value in values:
-            if id(value) in seen or isinstance(value, _LEFT_OUT):
+            if issubclass(type(value), _LEFT_OUT):
                 continue
-            seen.add(id(value))
-            if type(value) in _CONTAINERS:
-                yield value
-            else:
-                with suppress(Exception):
-                    yield object.__getattribute__(value, "__dict__")
+            container = value if type(value) in _CONTAINERS else _attributes(value)
+            if container is not None and id(container) not in seen:
+                seen.add(id(container))
+                yield container
+
+
+def _attributes(value: Any) -> Any:
+    try:
+        found = object.__getattribute__(value, "__dict__")
+    except Exception:
+        return None
+    return found if type(found) is dict else None
 
 
 class _Watch:
@@ -152,10 +160,19 @@ class _Watch:
             return
         names = frame.f_locals
         owners = bool(frame.f_code.co_flags & CO_OPTIMIZED) + (type(names) is dict)
-        if lacks_reference(list(names.values()), owners):
+        if lacks_reference(names, owners):
             calls = [returned.strip()] if returned else list(self._calls)
             write(self._descriptor, "\n".join([self._line, *calls, ""]).encode())
             _exit(FOUND)
+        _fill_free_lists()
+
+
+def _fill_free_lists() -> None:
+    """CPython keeps some lists and dicts that are gone for later use, with a count that looks right then. When it has
+    enough of them, one that is gone too early is freed and, with the debug allocator, filled."""
+    lists = [[None] for _ in range(_FREE_LISTS)]
+    dicts = [{} for _ in range(_FREE_LISTS)]  # type: ignore[var-annotated]
+    del lists, dicts
 
 
 def _native_name(function: Any) -> str:
