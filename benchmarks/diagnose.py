@@ -176,7 +176,8 @@ def corruptions(
         shown = {peer: shows(command, environment, guilty) for peer, shows in PEERS.items()}
         tally.update(shown)
         others = ", ".join(f"{peer} {'yes' if seen else 'no'}" for peer, seen in shown.items())
-        what = f"{said} by {culprit['tool']}" if culprit else f"no culprit, crash site {found.get('crash_site')}"
+        nothing = found["trouble"] or f"no culprit, crash site {found.get('crash_site')}"
+        what = f"{said} by {culprit['tool']}" if culprit else nothing
         show(name, ok, f"{what} ({others}", began)
     print(dict(tally))
 

@@ -34,7 +34,7 @@ def vector():
 
 def within_block():
     actor = native.spawn()
-    native.rename_actor(actor, b"a long name that it got")
+    native.rename_actor(actor, b"a longer name..")
     later()
     native.heal(actor)
 

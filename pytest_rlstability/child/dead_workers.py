@@ -13,7 +13,8 @@ from pytest_rlstability.compat.cpython import popen_of, process_starters, starte
 from pytest_rlstability.model.messages import WorkerDied
 from pytest_rlstability.osinfo.fatal_signals import signal_of_exit, worker_faults_path
 
-_ended_on_purpose: set[int] = set()
+_ended_on_purpose: set[tuple[int, str]] = set()
+"""Workers with the signal that this process sent them. One that dies at the same moment by another one has crashed."""
 _died: dict[int, tuple[str, str]] = {}
 """Name and signal of each worker that a signal has ended, by pid. Pools and executors forget them."""
 _of_earlier_tests: set[int] = set()
@@ -23,18 +24,18 @@ def remember_ends() -> None:
     """Note the workers that a signal ends, and those that this process itself terminates or kills: a vec-env's
     ``close`` is not a crash."""
     process_class: Any = BaseProcess
-    process_class.terminate = _noting_purpose(process_class.terminate)
-    process_class.kill = _noting_purpose(process_class.kill)
+    process_class.terminate = _noting_purpose(process_class.terminate, "SIGTERM")
+    process_class.kill = _noting_purpose(process_class.kill, "SIGKILL")
     for starter in process_starters():
         starter.poll = _noting_death(starter.poll)
 
 
-def _noting_purpose(end: Callable[[Any], None]) -> Callable[[Any], None]:
+def _noting_purpose(end: Callable[[Any], None], signal: str) -> Callable[[Any], None]:
     @functools.wraps(end)
     def noted(process: Any) -> None:
         popen = popen_of(process)
         if popen is not None and popen.poll() is None:  # an executor ends those that are dead, too
-            _ended_on_purpose.add(process.pid)
+            _ended_on_purpose.add((process.pid, signal))
         end(process)
 
     return noted
@@ -53,7 +54,7 @@ def _noting_death(poll: Callable[..., int | None]) -> Callable[..., int | None]:
 
 def _note_end(popen: Any, code: int | None) -> None:
     signal = signal_of_exit(code)
-    if signal and popen.pid not in _died and popen.pid not in _ended_on_purpose:
+    if signal and popen.pid not in _died and (popen.pid, signal) not in _ended_on_purpose:
         names = (process.name for process, started in started_processes() if started is popen)
         _died[popen.pid] = next(names, "worker"), signal
 

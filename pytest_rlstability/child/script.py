@@ -20,6 +20,7 @@ from threading import get_ident, get_native_id
 from pytest_rlstability.child.alarms import report_alarms
 from pytest_rlstability.child.changes import apply_changes
 from pytest_rlstability.child.crash_handlers import CrashHandlers, follow_forks, write_worker_stacks
+from pytest_rlstability.child.dead_workers import dead_workers, remember_ends
 from pytest_rlstability.child.error_lines import watch_errors
 from pytest_rlstability.child.link import Link, ProcessChannel
 from pytest_rlstability.child.references import watch_references
@@ -78,6 +79,8 @@ class ScriptProcess:
 
     def __init__(self, endpoint: Endpoint, serial: int, *, hold: bool) -> None:
         self._pid = getpid()
+        self._directory = endpoint.directory
+        remember_ends()
         self._crashes = CrashHandlers(hold=hold)  # before anybody can ask for stacks
         link = Link.open(endpoint, serial)
         self._connection = link.messages
@@ -98,6 +101,8 @@ class ScriptProcess:
         if getpid() == self._pid:
             self._counters.enter("exit")
             self._crashes.stop_holding()
+            for worker in dead_workers(self._directory):
+                self._connection.send(worker)
             self._connection.send(CleanExit())
 
     def _note_alarm(self, seconds: float, again: bool) -> None:

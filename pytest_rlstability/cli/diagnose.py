@@ -18,8 +18,9 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from pytest_rlstability.cli.arguments import duration
 from pytest_rlstability.cli.run import command_words
-from pytest_rlstability.model.units import escaped, parse_duration
+from pytest_rlstability.model.units import escaped
 
 if TYPE_CHECKING:
     from pytest_rlstability.diagnose.diagnosis import Diagnosis
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.usage = "rlstability diagnose [options] TEST_ID | rlstability diagnose [options] -- COMMAND [ARGUMENT ...]"
     add = parser.add_argument
-    add("--for", dest="budget", type=parse_duration, default=600.0, metavar="10min",
+    add("--for", dest="budget", type=duration, default=600.0, metavar="10min",
         help="the time it may take (default: 10min)")  # fmt: skip
     add("--seed", type=int, metavar="N", help="the seed that it failed with")
     add("--python", action="append", default=[], metavar="PATH", help="another interpreter to try")

@@ -25,9 +25,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from pytest_rlstability.cli.arguments import duration, size
 from pytest_rlstability.model.events import Event, Judged, Slow
 from pytest_rlstability.model.levels import CRITICAL
-from pytest_rlstability.model.units import escaped, parse_duration, parse_size
+from pytest_rlstability.model.units import escaped
 
 if TYPE_CHECKING:
     from pytest_rlstability.session.event_bus import Report
@@ -40,10 +41,10 @@ STALL_AFTER = 600.0
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.usage = "rlstability run [options] -- COMMAND [ARGUMENT ...]"
     add = parser.add_argument
-    add("--stall-after", type=parse_duration, default=STALL_AFTER, metavar="10min",
+    add("--stall-after", type=duration, default=STALL_AFTER, metavar="10min",
         help="end a script that makes no progress for so long; 0: never (default: 10min)")  # fmt: skip
-    add("--limit", type=parse_duration, default=0.0, metavar="8h", help="end a script that runs longer")
-    add("--memory", type=parse_size, default=0, metavar="8GiB", help="end a script that uses more, workers included")
+    add("--limit", type=duration, default=0.0, metavar="8h", help="end a script that runs longer")
+    add("--memory", type=size, default=0, metavar="8GiB", help="end a script that uses more, workers included")
     add("--seed", type=int, metavar="N", help="seed random, numpy and the hashes of the script's Python processes")
     add("--native", choices=("auto", "off"), default="auto", help="native stack of a crashed process")
     add("--on-critical", metavar="COMMAND",

@@ -94,8 +94,9 @@ class Checkers:
         return Checked(culprit)
 
     def _smashed_stack(self) -> Culprit | None:
-        """A function notices at its end that its own frame was overwritten."""
-        found = _SMASHED.search(self._native)
+        """A function notices at its end that its own frame was overwritten. pystack names the function after it: the call
+        that does not return is often the last instruction."""
+        found = _SMASHED.search(self._native) if "(by gdb)" in self._native else None
         for function, place in _FRAME.findall(found[1]) if found else ():
             if "chk_fail" not in function:
                 return _smashed(function, os.path.basename(place), self._native)
@@ -119,9 +120,9 @@ class Checkers:
         with tempfile.TemporaryDirectory(prefix="rlstability-diagnose-", ignore_cleanup_errors=True) as directory:
             found = Path(directory, "references.txt")
             status, output = self._run([], {**environment, REFERENCES: str(found)}, _CHEAP_SHARE * self._left())
-            line, *calls = found.read_text(errors="replace").splitlines() if found.exists() else [""]
-        if status == FOUND and line:
-            return _loses_reference(line, calls)
+            written = found.read_text(errors="replace").splitlines() if found.exists() else []
+        if status == FOUND and written:
+            return _loses_reference(written[0], written[1:])
         allocated = _ALLOCATED.search(output)
         said = "no damaged block"
         if _BLOCK.search(output) is not None:

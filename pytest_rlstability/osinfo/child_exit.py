@@ -15,7 +15,10 @@ from pytest_rlstability.osinfo.processes import children_of
 
 if sys.platform == "win32":
     from pytest_rlstability.osinfo import windows
+else:
+    from resource import RUSAGE_SELF, getrusage
 
+_PEAK_UNIT = 1 if sys.platform == "darwin" else 1024
 _ends: dict[int, tuple[int, int]] = {}
 """What a thread that waited for a child has learnt, by pid."""
 
@@ -42,14 +45,21 @@ def wait_for(pid: int) -> tuple[int, int]:
 if sys.platform == "win32":
     _wait = windows.wait_for_child
 
+    def own_peak_memory() -> int:
+        """The most bytes that this process has used; 0: unknown."""
+        return 0
+
     def left_running(child: int, others: Collection[int], *, alone: bool) -> list[int]:
         return windows.job_members(child)
 
 else:
 
+    def own_peak_memory() -> int:
+        return getrusage(RUSAGE_SELF).ru_maxrss * _PEAK_UNIT
+
     def _wait(pid: int) -> tuple[int, int]:
         _, status, usage = os.wait4(pid, 0)
-        return os.waitstatus_to_exitcode(status), usage.ru_maxrss * (1 if sys.platform == "darwin" else 1024)
+        return os.waitstatus_to_exitcode(status), usage.ru_maxrss * _PEAK_UNIT
 
     def left_running(child: int, others: Collection[int], *, alone: bool) -> list[int]:
         """The processes that a child, which led a session, left running when it ended, without this one's *others*.

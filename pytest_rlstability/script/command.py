@@ -13,7 +13,7 @@ from types import FrameType
 
 from pytest_rlstability.child.script import SITE, VARIABLE
 from pytest_rlstability.model.run import Exit
-from pytest_rlstability.osinfo.child_exit import exit_notice, wait_for
+from pytest_rlstability.osinfo.child_exit import exit_notice, own_peak_memory, wait_for
 from pytest_rlstability.osinfo.process_control import adopt_orphans, die_with_parent, end_tree, kill_tree, send_signal
 from pytest_rlstability.osinfo.processes import children_of, command_of, ends_by_itself, is_alive
 from pytest_rlstability.session.connections import Connections
@@ -44,6 +44,8 @@ class Command:
             raise CannotStartError(f"cannot start {words[0]!r}: {error.strerror or error}") from None
         self.pid = self._popen.pid
         self.interrupts = 0
+        self.most_memory = 0
+        """The most that was seen in use, by all its processes together."""
 
     def follow(self, process: TestProcess) -> None:
         """Have the connections note the end of the command as that of *process*."""
@@ -55,7 +57,9 @@ class Command:
                 self._connections.pump(0)
             status, peak = wait_for(self.pid)
             self._popen.returncode = status
-            self._connections.note_exit(process, Exit(status, peak, tuple(self._left_running())))
+            if peak <= own_peak_memory():  # the kernel counts what this process had when it forked
+                peak = 0
+            self._connections.note_exit(process, Exit(status, max(peak, self.most_memory), tuple(self._left_running())))
 
         self._connections.call_when_readable(notice, note)
 

@@ -128,7 +128,8 @@ class ScriptWatch:
             self._emit(Started(test=run.spec.nodeid, pid=command.pid, backend=SCRIPT, seed=settings.seed))
             self._follow(command, process, run, connections, hold=hold)
             run.seen.pid = process.pid
-            run.seen.dead_workers.update(dead_workers(connections.directory, process.pid))
+            for pid, worker in dead_workers(connections.directory, process.pid).items():
+                run.seen.dead_workers.setdefault(pid, worker)
         finally:
             connections.close()
         reproduce = shlex.join([*self._reproduce, "--", *words])

@@ -35,6 +35,7 @@ class MemorySamples:
         self._command.reap_orphans()
         seconds = time.monotonic() - self._began
         memory = resident_memory(self._command.pid)
+        self._command.most_memory = max(self._command.most_memory, memory)
         if memory:
             process.handle(Sampled(process.counters.beats, round(seconds, 3), {"rss": float(memory)}))
         self.due = time.monotonic() + min(max(_SHORTEST, seconds / 100), _LONGEST)

@@ -58,6 +58,8 @@ def native_functions(native: str) -> list[str]:
     >>> native_functions("thread 7\\n  __GI_raise at raise.c:1\\n  step(int) at env.cpp:4\\n  f at a.py:1 [Python]")
     ['step']
     """
+    if "stack_chk_fail" in native:
+        return ["stack_chk_fail"]  # the stack was overwritten: which functions are below is not certain
     return list(dict.fromkeys(_telling(native)))[:_MOST_NATIVE]
 
 

@@ -221,6 +221,118 @@ def test_signals_are_passed_on(run: Runner) -> None:
     process.stdout.close()
 
 
+class Started:
+    """A script that runs under watch and has printed ``ready``."""
+
+    def __init__(self, run: Runner, source: str, *options: str) -> None:
+        (run.path / "train.py").write_text(textwrap.dedent(source))
+        words = [sys.executable, "-m", "pytest_rlstability", "run", *options, "--", sys.executable, "train.py"]
+        self._process = subprocess.Popen(
+            words, cwd=run.path, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        )
+        self.wait_for("ready")
+
+    def wait_for(self, line: str) -> None:
+        assert self._process.stdout is not None
+        assert self._process.stdout.readline() == f"{line}\n"
+
+    def interrupt(self) -> None:
+        self._process.send_signal(signal.SIGINT)
+
+    def end(self) -> tuple[int, str]:
+        """Its exit status and what was reported."""
+        _, errors = self._process.communicate(timeout=60)
+        return self._process.returncode, errors
+
+
+def test_ctrl_c_is_the_scripts_affair(run: Runner) -> None:
+    caught = """
+        import time
+        try:
+            print("ready", flush=True)
+            time.sleep(60)
+        except KeyboardInterrupt:
+            raise SystemExit(5)
+    """
+    started = Started(run, caught)
+    started.interrupt()
+    status, errors = started.end()
+    assert (status, "CRASH" in errors, "STALL" in errors) == (5, False, False)
+    started = Started(run, "import time\nprint('ready', flush=True)\ntime.sleep(60)")
+    started.interrupt()
+    status, errors = started.end()
+    assert (status, "KeyboardInterrupt" in errors) == (128 + signal.SIGINT, True)
+
+
+def test_a_second_ctrl_c_ends_a_script_that_goes_on_and_shows_what_it_does(run: Runner) -> None:
+    started = Started(
+        run,
+        """
+        import signal, time
+        signal.signal(signal.SIGINT, lambda *_: print("not now", flush=True))
+        def learn():
+            while True:
+                time.sleep(0.05)
+        print("ready", flush=True)
+        learn()
+        """,
+    )
+    started.interrupt()
+    started.wait_for("not now")
+    started.interrupt()
+    status, errors = started.end()
+    assert status == 70
+    assert "still running at the second Ctrl-C" in errors
+    assert "in learn" in errors
+
+
+def test_a_pools_worker_that_is_killed_is_named(run: Runner) -> None:
+    """As the kernel does when memory runs out: the worker can write nothing."""
+    result = run(
+        """
+        import os, signal
+        from concurrent.futures import ProcessPoolExecutor
+
+        def work(number):
+            os.kill(os.getpid(), signal.SIGKILL)
+
+        if __name__ == "__main__":
+            with ProcessPoolExecutor(1) as pool:
+                list(pool.map(work, range(2)))
+        """
+    )
+    assert result.returncode == 1
+    assert "died by SIGKILL in the script" in result.stderr
+
+
+def test_workers_that_the_script_ends_itself_are_not_dead(run: Runner) -> None:
+    result = run(
+        """
+        import multiprocessing, sys, time
+
+        if __name__ == "__main__":
+            process = multiprocessing.Process(target=time.sleep, args=(60,))
+            process.start()
+            process.terminate()
+            process.join()
+            sys.exit(1)
+        """
+    )
+    assert (result.returncode, "CRASH" in result.stderr) == (1, False)
+
+
+def test_the_peak_of_memory_is_the_scripts_and_not_that_of_the_watch(run: Runner) -> None:
+    result = run("import time; time.sleep(1)")
+    peak = float(result.stderr.partition("peak memory ")[2].partition(" MiB")[0])
+    assert 0 < peak < 24
+
+
+def test_a_wrong_value_is_told_with_what_is_accepted(run: Runner) -> None:
+    for option, word in (("--stall-after=soon", "a duration such as"), ("--memory=lots", "a size such as")):
+        result = run("print(1)", option)
+        assert (result.returncode, word in result.stderr) == (2, True)
+
+
 def test_another_sitecustomize_is_imported_too(run: Runner, monkeypatch: pytest.MonkeyPatch) -> None:
     (run.path / "sitecustomize.py").write_text("import builtins; builtins.customized = True")
     monkeypatch.setenv("PYTHONPATH", str(run.path))
