@@ -45,7 +45,10 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as directory:
         script = Path(directory, "train.py")
         script.write_text(TRAIN)
-        pairs = [(seconds(script, False), seconds(script, True)) for _ in range(rounds)]
+        pairs = []
+        for _ in range(rounds):
+            pairs.append((seconds(script, False), seconds(script, True)))
+            print(*(f"{value:.2f}" for pair in pairs[-1] for value in pair), flush=True)
     for what, index in (("training", 0), ("all processes", 1)):
         plain, watched = (statistics.median(pair[side][index] for pair in pairs) for side in (0, 1))
         print(f"{what}: {plain:.2f} s, watched {watched:.2f} s of processor time: {100 * (watched / plain - 1):+.1f} %")

@@ -17,11 +17,9 @@ from pytest_rlstability.child.references import VARIABLE as REFERENCES
 from pytest_rlstability.child.script import SITE
 from pytest_rlstability.diagnose.memcheck import SMASHED, Complaint, Errors, NativeFrame, read_errors
 from pytest_rlstability.diagnose.sanitizer import read_report
-from pytest_rlstability.diagnose.trials import Subject, Trial
+from pytest_rlstability.diagnose.trials import Subject, Trial, run_alone
 from pytest_rlstability.model.stack_dump import parse_dump
 from pytest_rlstability.model.units import format_duration
-from pytest_rlstability.osinfo.helper_process import HelperProcess
-from pytest_rlstability.osinfo.process_control import end_tree
 
 _LEAST_TIME = 5.0
 _CHEAP_SHARE = 0.2
@@ -94,8 +92,8 @@ class Checkers:
         return Checked(culprit)
 
     def _smashed_stack(self) -> Culprit | None:
-        """A function notices at its end that its own frame was overwritten. pystack names the function after it: the call
-        that does not return is often the last instruction."""
+        """A function notices at its end that its own frame was overwritten. pystack names the function after it: the
+        call that does not return is often the last instruction."""
         found = _SMASHED.search(self._native) if "(by gdb)" in self._native else None
         for function, place in _FRAME.findall(found[1]) if found else ():
             if "chk_fail" not in function:
@@ -183,17 +181,9 @@ class Checkers:
     def _run(self, prefix: list[str], environment: Mapping[str, str], limit: float) -> tuple[int | None, str]:
         """Run the subject in one process without a watch: its exit status, None if it was ended, and its output."""
         with tempfile.TemporaryFile() as output:
-            process = HelperProcess(
-                [*prefix, *self._subject.plain_words()],
-                environment=environment, stdout=output, stderr=output, start_new_session=True,
-            )  # fmt: skip
-            try:
-                complete = process.ended_within(limit)
-            finally:
-                end_tree(process.pid)
-                process.end()
+            status = run_alone([*prefix, *self._subject.plain_words()], environment, output, limit, [])
             output.seek(0)
-            return process.returncode if complete else None, output.read().decode(errors="replace")
+            return status, output.read().decode(errors="replace")
 
 
 def _attached() -> dict[str, str]:

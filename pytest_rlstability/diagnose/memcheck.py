@@ -27,8 +27,9 @@ _SYSTEMS = re.compile(r"(?:/usr)?/lib(?:32|64)?/(?!.*/?python)")
 _HEADERS = re.compile(
     r"/include/(?:python3|c\+\+|pybind11|nanobind|numpy)|/usr/(?:local/)?include(?:/|$)|/_?core/include/numpy"
 )
-_TEMPLATES = re.compile(r"(?:.* )?(?:std|__gnu_cxx)::|operator (?:new|delete)")
-"""Functions that are compiled into whoever uses them: who called them is meant."""
+_TEMPLATES = re.compile(r"(?:.* )?(?:std|__gnu_cxx)::|operator (?:new|delete)|(?:.*::)?~")
+"""Functions that stand for their callers: those of the C++ library are compiled into whoever uses them, and a destructor
+is not to blame for who destroys."""
 _DEALLOCATION = re.compile(r"_Py_Dealloc|_?Py_(?:X?DECREF|CLEAR)|\w+_dealloc$|gc_collect|_Py\w+_ClearFreeList")
 _KINDS = {
     "InvalidWrite": "writes to memory that is not its own",

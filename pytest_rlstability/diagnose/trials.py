@@ -13,7 +13,8 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Protocol
+from typing import IO, Protocol
+from uuid import uuid4
 
 from pytest_rlstability.child.changes import CHANGES
 from pytest_rlstability.child.script import SITE
@@ -25,7 +26,8 @@ from pytest_rlstability.osinfo.process_control import end_tree
 from pytest_rlstability.reports.log_reader import Attempt, UnreadableLogError, read_runs
 
 INSIDE = "RLSTABILITY_DIAGNOSING"
-"""Set in the runs of a diagnosis, which are not diagnosed themselves."""
+"""Set in the runs of a diagnosis, which are not diagnosed themselves. Each has a value of its own: what it leaves running
+is found by it."""
 PASSED, FAILED, UNKNOWN = "passed", "failed", "unknown"
 _TAIL = 20000
 
@@ -143,7 +145,7 @@ def interpreter_of(program: str) -> str:
 
 def environment_of(condition: Condition) -> dict[str, str | None]:
     """The environment of a trial, as changes of this process's. Every Python process below applies the rest itself."""
-    changes: dict[str, str | None] = {**condition.environment, INSIDE: "1"}
+    changes: dict[str, str | None] = {**condition.environment}
     if condition.inside:
         changes[CHANGES] = json.dumps(condition.inside)
         before = os.environ.get("PYTHONPATH")
@@ -163,20 +165,34 @@ def run_trial(
         words = [*condition.prefix, *subject.words(log, condition)]
         with open(printed, "wb") as output:
             try:
-                process = HelperProcess(
-                    words, environment=environment_of(condition), stdout=output, stderr=output, start_new_session=True
-                )
+                run_alone(words, environment_of(condition), output, limit, running)
             except OSError as error:
                 return Trial(UNKNOWN, 0.0, output=f"cannot start {words[0]}: {error.strerror or error}")
-            running.append(process)
-            try:
-                process.ended_within(limit)
-            finally:
-                running.remove(process)
-                end_tree(process.pid)
-                process.end()
         text = printed.read_text(errors="replace")[-_TAIL:]
         return read_trial(log, time.monotonic() - began, text)
+
+
+def run_alone(
+    words: Sequence[str],
+    environment: Mapping[str, str | None],
+    output: IO[bytes],
+    limit: float,
+    running: list[HelperProcess],
+) -> int | None:
+    """Run a command for at most *limit* seconds, and end everything that it started, daemons included. Its exit status;
+    None if it had to be ended. Raises OSError if it cannot be started."""
+    token = uuid4().hex
+    process = HelperProcess(
+        words, environment={**environment, INSIDE: token}, stdout=output, stderr=output, start_new_session=True
+    )
+    running.append(process)
+    try:
+        complete = process.ended_within(limit)
+    finally:
+        running.remove(process)
+        end_tree(process.pid, variable=f"{INSIDE}={token}")
+        process.end()
+    return process.returncode if complete else None
 
 
 def read_trial(log: Path, seconds: float, output: str = "") -> Trial:

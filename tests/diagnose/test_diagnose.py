@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import pty
 import re
 import shutil
 import signal
@@ -15,6 +17,8 @@ from typing import Any
 
 import pytest
 from conftest import RunPytest
+
+from pytest_rlstability.osinfo.processes import is_alive
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="needs Linux's means to watch processes")
 COMMAND = [sys.executable, "-m", "pytest_rlstability"]
@@ -86,6 +90,58 @@ def test_one_that_passes_is_told_with_a_bound(tmp_path: Path) -> None:
     assert re.search(
         r"It passed in all \d+ runs?: with 95 % confidence it fails in less than \d+ % of them", result.stdout
     )
+
+
+def test_one_that_reads_the_terminal_gets_no_input(tmp_path: Path) -> None:
+    ours, theirs = pty.openpty()
+    try:
+        words = [
+            *COMMAND,
+            "diagnose",
+            "--for=30s",
+            "--factors=none",
+            "--",
+            sys.executable,
+            "-c",
+            "print(input('name? '))",
+        ]
+        result = subprocess.run(words, cwd=tmp_path, stdin=theirs, capture_output=True, text=True, timeout=120)
+    finally:
+        os.close(ours)
+        os.close(theirs)
+    assert result.returncode == 1
+    assert "It fails every time" in result.stdout
+    assert "No culprit" not in result.stdout
+
+
+def test_daemons_of_the_runs_are_ended(tmp_path: Path) -> None:
+    source = """
+        import os, pathlib, time
+        if os.fork():
+            os._exit(0)
+        os.setsid()
+        pathlib.Path(f"daemon.{os.getpid()}").touch()
+        time.sleep(600)
+    """
+    write(tmp_path, "daemon.py", source)
+    result = rlstability(tmp_path, "diagnose", "--for=8s", "--", sys.executable, "daemon.py")
+    assert result.returncode == 0
+    daemons = [int(path.suffix[1:]) for path in tmp_path.glob("daemon.[0-9]*")]
+    assert [pid for pid in daemons if is_alive(pid)] == []
+
+
+def test_a_missing_valgrind_is_named_with_the_line_that_installs_it(tmp_path: Path) -> None:
+    tools = tmp_path / "tools"
+    tools.mkdir()
+    (tools / "setarch").symlink_to(shutil.which("setarch") or "/usr/bin/setarch")
+    words = [*COMMAND, "diagnose", "--for=20s", "--factors=none", "--"]
+    result = subprocess.run(
+        [*words, sys.executable, "-c", "import ctypes; ctypes.string_at(0)"],
+        cwd=tmp_path, env={**os.environ, "PATH": str(tools)}, capture_output=True, text=True, timeout=200,
+    )  # fmt: skip
+    assert result.returncode == 1
+    assert "valgrind: not installed (apt-get install valgrind)" in result.stdout
+    assert "No culprit found." in result.stdout
 
 
 FACTORS = "one thread, gc off, workers by spawn, no ASLR, ends after stage 'make env'"

@@ -105,6 +105,12 @@ def test_inlined_functions_of_headers_stand_for_their_callers() -> None:
     assert named(error("InvalidWrite", stack(template, taken), aux(LIVE))) == "blur(std::vector<int>&) (blur.cpp:3)"
 
 
+def test_a_destructor_stands_for_who_destroys() -> None:
+    for name in ("~Sprite", "game::Sprite::~Sprite()"):
+        frames = stack((name, "sprite.h:3", GAME), ("drop_sprite", "sprite.cpp:9", GAME))
+        assert named(error("InvalidRead", frames, aux(FREED))) == "drop_sprite (sprite.cpp:9)"
+
+
 def test_code_without_a_name_does_not_accuse_its_caller() -> None:
     caller = ("step", "step.c:1", GAME)
     assert named(error("InvalidWrite", stack(("", "", "/game/libpure.so"), caller), aux(LIVE))).startswith(
