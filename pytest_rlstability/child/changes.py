@@ -35,6 +35,10 @@ def apply_changes(environment: Mapping[str, str]) -> None:
         from pytest_rlstability.compat.cpython import force_start_method
 
         force_start_method(asked["start_method"])
+    if not asked.keys().isdisjoint(("vec_env", "model", "note_use")):
+        from pytest_rlstability.child.library_changes import change_libraries
+
+        change_libraries(asked)
     if asked.get("limits") == "none":
         _lift_limits()
     STOP_AFTER[:] = [asked["stop_after"]] if "stop_after" in asked else []

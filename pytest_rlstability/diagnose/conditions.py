@@ -5,9 +5,10 @@ from __future__ import annotations
 import os
 import shutil
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Container, Iterator, Sequence
 from pathlib import Path
 
+from pytest_rlstability.child.library_changes import LOAD, VEC_ENV
 from pytest_rlstability.diagnose.trials import Condition
 from pytest_rlstability.osinfo.conditions import NO_GPU, THREAD_VARIABLES, without_avx
 
@@ -15,13 +16,16 @@ STAGE = "ends after stage "
 _FILLED = {"PYTHONMALLOC": "debug", "MALLOC_PERTURB_": "165"}
 
 
-def conditions(*, is_test: bool, seeded: bool, stages: Sequence[str], pythons: Sequence[str]) -> list[Condition]:
+def conditions(
+    *, is_test: bool, seeded: bool, stages: Sequence[str], pythons: Sequence[str], used: Container[str] = ()
+) -> list[Condition]:
     """Those that make sense here, in the order in which they are tried: the frequent causes first."""
     return [
         Condition("one thread", "OpenMP, BLAS and torch use one thread", dict.fromkeys(THREAD_VARIABLES, "1"),
                   advice="limit the threads (OMP_NUM_THREADS=1, torch.set_num_threads(1)), or do not fork after "
                   "native threads were used"),
         *_start_methods(is_test),
+        *_libraries(used),
         Condition("one processor", "all threads and processes on one processor", inside={"processors": 1},
                   advice="look for a race: what may run at the same time that must not"),
         Condition("quick switches", "Python threads switch every microsecond", inside={"switch_interval": 1e-6},
@@ -61,6 +65,19 @@ def _start_methods(is_test: bool) -> Iterator[Condition]:
     if is_test:
         yield Condition("test by spawn", "the test runs in a fresh interpreter", options=("--rl-backend=spawn",),
                         advice="something that is imported or set up before the test is inherited by fork")  # fmt: skip
+
+
+def _libraries(used: Container[str]) -> Iterator[Condition]:
+    """Those that concern what the plain runs used."""
+    if VEC_ENV in used:
+        yield Condition("envs in one process", "vector environments run in the script's own process",
+                        inside={"vec_env": "one process"},
+                        advice="use DummyVecEnv or SyncVectorEnv, and look at what the workers share")  # fmt: skip
+        yield Condition("one worker", "vector environments have one worker", inside={"vec_env": "one worker"},
+                        advice="use fewer workers, and look at what they share or use up together")  # fmt: skip
+    if LOAD in used:
+        yield Condition("model not loaded", "models are made instead of loaded", inside={"model": "new"},
+                        advice="the saved model is at fault: look at it with rlstability audit")  # fmt: skip
 
 
 def _gpu() -> Iterator[Condition]:

@@ -142,7 +142,8 @@ class Diagnoser:
     def _what_changes_it(self) -> None:
         result = self.result
         stages = result.example.stages if result.example else ()
-        known = conditions(is_test=self._is_test, seeded=self._seeded, stages=stages, pythons=self._pythons)
+        used = result.example.used if result.example else frozenset()
+        known = conditions(is_test=self._is_test, seeded=self._seeded, stages=stages, pythons=self._pythons, used=used)
         result.tried = [one for one in known if self._factors is None or one.name in self._factors]
         by_name = {condition.name: condition for condition in result.tried}
         counts: dict[str, Counts] = {}

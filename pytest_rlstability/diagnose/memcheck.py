@@ -28,8 +28,8 @@ _HEADERS = re.compile(
     r"/include/(?:python3|c\+\+|pybind11|nanobind|numpy)|/usr/(?:local/)?include(?:/|$)|/_?core/include/numpy"
 )
 _TEMPLATES = re.compile(r"(?:.* )?(?:std|__gnu_cxx)::|operator (?:new|delete)|(?:.*::)?~")
-"""Functions that stand for their callers: those of the C++ library are compiled into whoever uses them, and a destructor
-is not to blame for who destroys."""
+"""Functions that stand for their callers: those of the C++ library are compiled into whoever uses them, and a
+destructor is not to blame for who destroys."""
 _DEALLOCATION = re.compile(r"_Py_Dealloc|_?Py_(?:X?DECREF|CLEAR)|\w+_dealloc$|gc_collect|_Py\w+_ClearFreeList")
 _KINDS = {
     "InvalidWrite": "writes to memory that is not its own",

@@ -11,7 +11,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import IO, Protocol
 from uuid import uuid4
@@ -26,8 +26,8 @@ from pytest_rlstability.osinfo.process_control import end_tree
 from pytest_rlstability.reports.log_reader import Attempt, UnreadableLogError, read_runs
 
 INSIDE = "RLSTABILITY_DIAGNOSING"
-"""Set in the runs of a diagnosis, which are not diagnosed themselves. Each has a value of its own: what it leaves running
-is found by it."""
+"""Set in the runs of a diagnosis, which are not diagnosed themselves. Each has a value of its own, which what it left
+running has too."""
 PASSED, FAILED, UNKNOWN = "passed", "failed", "unknown"
 _TAIL = 20000
 
@@ -62,6 +62,8 @@ class Trial:
     verdict: Verdict | None = None
     stages: tuple[str, ...] = ()
     output: str = ""
+    used: frozenset[str] = frozenset()
+    """What a plain run used of ``child.library_changes``."""
 
     @property
     def signature(self) -> str:
@@ -162,6 +164,9 @@ def run_trial(
     began = time.monotonic()
     with tempfile.TemporaryDirectory(prefix="rlstability-diagnose-", ignore_cleanup_errors=True) as directory:
         log, printed = Path(directory, "log.jsonl"), Path(directory, "output.txt")
+        used = Path(directory, "used.txt")
+        if not condition.name:
+            condition = replace(condition, inside={"note_use": str(used)})
         words = [*condition.prefix, *subject.words(log, condition)]
         with open(printed, "wb") as output:
             try:
@@ -169,7 +174,8 @@ def run_trial(
             except OSError as error:
                 return Trial(UNKNOWN, 0.0, output=f"cannot start {words[0]}: {error.strerror or error}")
         text = printed.read_text(errors="replace")[-_TAIL:]
-        return read_trial(log, time.monotonic() - began, text)
+        noted = used.read_text().splitlines() if used.exists() else []
+        return replace(read_trial(log, time.monotonic() - began, text), used=frozenset(noted))
 
 
 def run_alone(
