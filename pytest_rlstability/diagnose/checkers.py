@@ -35,6 +35,9 @@ VALGRIND: Mapping[str, tuple[str, ...]] = {
 }
 _INSTALL = "apt-get install valgrind"
 _SMASHED = re.compile(r"^\s*_*stack_chk_fail\w* at .*\n((?:\s+.*\n?)+)", re.M)
+_COPIED = re.compile(
+    r"thread .*\n\s+_*(?:GI_)?((?:mem|str|wcs)\w+) at .*\n(?:\s+(?:string_at|wstring_at|\?+) .*\n)*\s+ffi_call "
+)
 _FRAME = re.compile(r"^\s+(\S.*?) at (\S+)(?: \[Python\])?$", re.M)
 _BLOCK = re.compile(r"Debug memory block at address.*?(?=\nFatal Python error|\Z)", re.DOTALL)
 _ALLOCATED = re.compile(r"Memory block allocated at \(most recent call first\):\n((?:  File .*\n)+)")
@@ -71,11 +74,10 @@ class Checkers:
     ) -> None:
         self._subject, self._example = subject, example
         self._left, self._say, self._lines = left, say, lines
-        sections = example.verdict.sections if example.verdict else ()
-        self._native = next((text for title, text in sections if title == "Native stack"), "")
+        self._native = example.native_stack
 
     def check(self) -> Checked:
-        culprit = self._smashed_stack() or self.sanitizer() or self._debug_allocator()
+        culprit = self._smashed_stack() or self._ctypes_call() or self.sanitizer() or self._debug_allocator()
         site = ""
         if culprit is None and shutil.which("valgrind") is None:
             self._lines.append(f"valgrind: not installed ({_INSTALL}); it names the code that damages memory")
@@ -99,6 +101,16 @@ class Checkers:
             if "chk_fail" not in function:
                 return _smashed(function, os.path.basename(place), self._native)
         return None
+
+    def _ctypes_call(self) -> Culprit | None:
+        """Python code that died in a copy or search by ctypes gave it a wrong address: nobody else is in between."""
+        verdict = self._example.verdict
+        place = None if verdict is None else verdict.location
+        faulted = verdict is not None and verdict.facts.get("signal") in ("SIGSEGV", "SIGBUS")
+        if place is None or not faulted or (called := _COPIED.match(self._native)) is None:
+            return None
+        where = f"{os.path.basename(place.file)}:{place.line}"
+        return Culprit(place.function, where, _by_ctypes(called[1]), "native stack", self._native, (str(place),))
 
     def sanitizer(self) -> Culprit | None:
         """What a build with AddressSanitizer says; it is started with its library if it needs that."""
@@ -132,13 +144,16 @@ class Checkers:
 
     def _glibc(self) -> None:
         """The C library's own checks notice damage when memory is freed, and do not say who did it."""
-        library = _debug_library()
+        library, limit = _debug_library(), _CHEAP_SHARE * self._left()
+        if limit < 1:
+            self._lines.append("glibc's checks: not run, the time is over (--for)")
+            return
         if not library:
             self._lines.append("glibc's checks: libc_malloc_debug.so.0 not found (apt-get install libc6)")
             return
         self._say("glibc's checks: running")
         environment = {"LD_PRELOAD": library, "GLIBC_TUNABLES": "glibc.malloc.check=3", "PYTHONMALLOC": "malloc"}
-        _, output = self._run([], environment, _CHEAP_SHARE * self._left())
+        _, output = self._run([], environment, limit)
         found = _GLIBC.search(output)
         said = f"{found[1]}; it does not say by whom" if found else "no damaged block"
         self._lines.append(f"glibc's checks: {said}")
@@ -217,8 +232,11 @@ def _by_python(complaint: Complaint, tool: str, lines: tuple[str, ...]) -> Culpr
         return None
     place, _, function = lines[0].rpartition(" in ")
     called = complaint.access[0].name
-    deed = f"has ctypes use memory that is not its own (by {called})"
-    return Culprit(function, os.path.basename(place), deed, tool, _stacks(complaint.stacks), lines)
+    return Culprit(function, os.path.basename(place), _by_ctypes(called), tool, _stacks(complaint.stacks), lines)
+
+
+def _by_ctypes(called: str) -> str:
+    return f"has ctypes use memory that is not its own (by {called})"
 
 
 def _smashed(function: str, place: str, details: str) -> Culprit:

@@ -126,7 +126,7 @@ class Diagnoser:
         elif trial.verdict is not None and result.example is not None and result.example.verdict is None:
             result.example, result.plain = trial, Counts(0, 0, result.plain.runs)
         result.plain = result.plain.add(self._died(trial))
-        if trial.word not in (PASSED, FAILED):
+        if trial.word not in (PASSED, FAILED) and not trial.native_stack:  # it changes the signature, and few have one
             result.signatures[trial.signature] += 1
         self._say(f"as it is: {result.plain} died")
 

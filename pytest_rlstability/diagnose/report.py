@@ -10,7 +10,7 @@ from pytest_rlstability.diagnose.diagnosis import Diagnosis
 from pytest_rlstability.diagnose.trials import FAILED
 from pytest_rlstability.model.messages import Json
 from pytest_rlstability.model.units import counted, format_duration
-from pytest_rlstability.model.verdict import Verdict, plain_values
+from pytest_rlstability.model.verdict import Verdict, Word, plain_values
 from pytest_rlstability.verdicts.factors import Effect, Finding, rate_bound
 
 _MOST_NAMED = 3
@@ -80,13 +80,25 @@ def _changes(diagnosis: Diagnosis) -> str:
 def _culprit(diagnosis: Diagnosis) -> str:
     culprit, site = diagnosis.checked.culprit, diagnosis.checked.site
     if culprit is not None:
-        where = f", called from {culprit.python_lines[0]}" if culprit.python_lines else ""
+        line = culprit.python_lines[0] if culprit.python_lines else ""
+        where = f", called from {line}" if line and culprit.place not in line else ""
         return f"{culprit.function} ({culprit.place}) {culprit.deed}{where}: found by {culprit.tool}."
     if site:
         return (
             f"No culprit found: {site} uses an address that leads nowhere, and nobody was seen to damage memory before."
         )
-    return "No culprit found." if diagnosis.checkers else ""
+    if diagnosis.checkers:
+        return "No culprit found."
+    place = _place(diagnosis)
+    return f"The line to look at is {place}." if place else ""
+
+
+def _place(diagnosis: Diagnosis) -> str:
+    """The line that the verdict on a STALL, LEAK or FLAKY names. That of a CRASH is often a victim's."""
+    verdict = diagnosis.example.verdict if diagnosis.example else None
+    if verdict is None or verdict.word == Word.CRASH or verdict.location is None:
+        return ""
+    return str(verdict.location)
 
 
 def next_steps(diagnosis: Diagnosis) -> list[str]:
@@ -94,10 +106,12 @@ def next_steps(diagnosis: Diagnosis) -> list[str]:
     advice = {condition.name: condition.advice for condition in diagnosis.tried}
     steps = []
     if (culprit := diagnosis.checked.culprit) is not None:
-        lines = f", and {culprit.python_lines[0]}" if culprit.python_lines else ""
+        lines = f", called from {culprit.python_lines[0]}" if culprit.python_lines else ""
         steps.append(f"look at {culprit.function} ({culprit.place}){lines}")
     elif diagnosis.checked.site:
         steps.append(f"look at what {diagnosis.checked.site} is given: it is gone, was never set, or was overwritten")
+    elif place := _place(diagnosis):
+        steps.append(f"look at {place}; what was measured is in the report of the test itself")
     removed = [one for one in telling(diagnosis) if one.effect is not Effect.MORE_OFTEN]
     steps += [advice[one.factor] for one in removed[:_MOST_NAMED] if advice.get(one.factor)]
     if diagnosis.out_of_time:

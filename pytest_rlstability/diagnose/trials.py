@@ -66,6 +66,13 @@ class Trial:
     """What a plain run used of ``child.library_changes``."""
 
     @property
+    def native_stack(self) -> str:
+        """Empty if none was read."""
+        sections = self.verdict.sections if self.verdict else ()
+        text = next((text for title, text in sections if title == "Native stack"), "")
+        return text if "(by " in text else ""
+
+    @property
     def signature(self) -> str:
         return "" if self.verdict is None else str(self.verdict.facts.get("signature", ""))
 

@@ -18,6 +18,7 @@ from typing import Any
 import pytest
 from conftest import RunPytest
 
+from pytest_rlstability.osinfo.native_stacks import find_tool
 from pytest_rlstability.osinfo.processes import is_alive
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="needs Linux's means to watch processes")
@@ -136,12 +137,20 @@ def test_a_missing_valgrind_is_named_with_the_line_that_installs_it(tmp_path: Pa
     (tools / "setarch").symlink_to(shutil.which("setarch") or "/usr/bin/setarch")
     words = [*COMMAND, "diagnose", "--for=20s", "--factors=none", "--"]
     result = subprocess.run(
-        [*words, sys.executable, "-c", "import ctypes; ctypes.string_at(0)"],
+        [*words, sys.executable, "-c", "import os; os.abort()"],
         cwd=tmp_path, env={**os.environ, "PATH": str(tools)}, capture_output=True, text=True, timeout=200,
     )  # fmt: skip
     assert result.returncode == 1
     assert "valgrind: not installed (apt-get install valgrind)" in result.stdout
     assert "No culprit found." in result.stdout
+
+
+def test_python_code_that_gives_ctypes_a_wrong_address_is_named(tmp_path: Path) -> None:
+    if find_tool("pystack") is None and find_tool("gdb") is None:
+        pytest.skip("needs pystack or gdb")
+    write(tmp_path, "train.py", "import ctypes\ndef step():\n    ctypes.memset(8, 0, 64)\nstep()")
+    found = diagnosed(tmp_path, "--for=60s", "--factors=none", "--", sys.executable, "train.py")
+    assert (found["culprit"]["function"], found["culprit"]["place"]) == ("step", "train.py:3")
 
 
 FACTORS = "one thread, gc off, workers by spawn, no ASLR, ends after stage 'make env'"
