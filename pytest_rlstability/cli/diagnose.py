@@ -7,7 +7,7 @@
 It says how often it dies, which condition (threads, start method, garbage collection, SIMD, seed, ...) makes it go away
 or come more often, with counts and p-values, and which function damages memory. Ctrl-C shows what is known.
 
-Exit status: 0 when it passed in every run, 1 when it failed and was diagnosed, 2 when it could not be run.
+Exit status: 0 when it passed in every run, 1 when it failed or damages memory, 2 when it could not be run.
 """
 
 from __future__ import annotations
@@ -69,7 +69,8 @@ def run(arguments: argparse.Namespace) -> int:
     _write_reports(arguments, diagnosis)
     if diagnosis.trouble:
         return 2
-    return 130 if diagnosis.interrupted else int(diagnosis.example is not None)
+    failed = diagnosis.example is not None or diagnosis.checked.culprit is not None
+    return 130 if diagnosis.interrupted else int(failed)
 
 
 def _write_reports(arguments: argparse.Namespace, diagnosis: Diagnosis) -> None:

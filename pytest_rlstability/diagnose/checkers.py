@@ -17,7 +17,7 @@ from pytest_rlstability.child.references import VARIABLE as REFERENCES
 from pytest_rlstability.child.script import SITE
 from pytest_rlstability.diagnose.memcheck import SMASHED, Complaint, Errors, NativeFrame, read_errors
 from pytest_rlstability.diagnose.sanitizer import read_report
-from pytest_rlstability.diagnose.trials import Subject, Trial, run_alone
+from pytest_rlstability.diagnose.trials import PASSED, Subject, Trial, run_alone
 from pytest_rlstability.model.stack_dump import parse_dump
 from pytest_rlstability.model.units import format_duration
 
@@ -91,6 +91,17 @@ class Checkers:
             self._glibc()
             return Checked(site=site)
         self._lines.append(f"{culprit.tool}: {culprit.function} ({culprit.place}) {culprit.deed}")
+        return Checked(culprit)
+
+    def check_passing(self) -> Checked:
+        """For one that never died here, such as a race that did not happen: only errors that are certain without a
+        crash: writes, frees, and reads of freed memory."""
+        culprit = self._debug_allocator()
+        if culprit is None and shutil.which("valgrind") is not None:
+            tool = next(iter(VALGRIND))
+            _, culprit = self._valgrind(tool, VALGRIND[tool])
+        if culprit is not None:
+            self._lines.append(f"{culprit.tool}: {culprit.function} ({culprit.place}) {culprit.deed}")
         return Checked(culprit)
 
     def _smashed_stack(self) -> Culprit | None:
@@ -187,6 +198,8 @@ class Checkers:
             if (smashed := errors.smashed) is None:
                 return None
             return _smashed(smashed.name, _place(smashed), _stacks([("", errors.death)]))
+        if self._example.word == PASSED and complaint.is_live_read:
+            return None
         lines = line_of(written, complaint.offset) or _died_at(output)
         if complaint.guilty is not None and not complaint.by_ctypes:
             guilty = complaint.guilty

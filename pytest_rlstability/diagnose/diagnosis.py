@@ -84,7 +84,7 @@ class Diagnoser:
             self._does_it_come_back()
             if self.result.example is not None:
                 self._what_changes_it()
-                self._who_does_the_damage()
+            self._who_does_the_damage()
         except KeyboardInterrupt:
             self.result.interrupted = True
         self.result.seconds = time.monotonic() - self._began
@@ -180,10 +180,13 @@ class Diagnoser:
     def _who_does_the_damage(self) -> None:
         result = self.result
         example = result.example
-        if example is None:
+        if result.trouble:
             return
-        checkers = Checkers(self._subject, example, self._left, self._say, result.checkers)
-        if example.word == Word.CRASH:
+        plain = Trial(PASSED, 0.0) if example is None else example
+        checkers = Checkers(self._subject, plain, self._left, self._say, result.checkers)
+        if example is None:
+            result.checked = checkers.check_passing()
+        elif example.word == Word.CRASH:
             result.checked = checkers.check()
         elif example.verdict is None:  # a build with a sanitizer exits with a status of its own
             result.checked = Checked(checkers.sanitizer())

@@ -88,7 +88,7 @@ def _culprit(diagnosis: Diagnosis) -> str:
             f"No culprit found: {site} uses an address that leads nowhere, and nobody was seen to damage memory before."
         )
     if diagnosis.checkers:
-        return "No culprit found."
+        return "No damage to memory was seen either." if diagnosis.example is None else "No culprit found."
     place = _place(diagnosis)
     return f"The line to look at is {place}." if place else ""
 

@@ -18,12 +18,12 @@ _MOST_NATIVE = 2
 _MOST_PYTHON = 3
 _CLONE = re.compile(r"\.(?:part|isra|constprop|cold|llvm|lto_priv)(?:\.\d+)*")
 _VARIANT = re.compile(
-    r"_(?:evex|avx2|avx512|avx|sse2|sse4_2|sse42|ssse3|erms|unaligned|rtm|512|no_vzeroupper|generic)+$"
+    r"(?:_(?:evex|avx2|avx512|avx|sse2|sse4_2|sse42|ssse3|erms|unaligned|rtm|512|no_vzeroupper|generic))+$"
 )
 _EVERYBODYS = re.compile(
     r"(?:gsignal|raise|abort|pthread_kill\w*|kill|libc_message\w*|malloc_printerr|int_malloc|int_free|int_realloc|"
     r"(?:libc_)?(?:malloc|calloc|realloc|free)|unlink_chunk|tcache_\w*|munmap_chunk|malloc_consolidate|sysmalloc|cfree|assert_fail\w*|fortify_fail|"
-    r"stack_chk_fail\w*|ffi_\w*|call_function_pointer|ctypes_callproc|PyCFuncPtr_call|PyErr_\w*|\?+)$"
+    r"stack_chk_fail\w*|(?:mem|str|wcs)(?:set|cpy|move|cmp|chr|len|cat|n\w+|r\w+)|ffi_\w*|call_function_pointer|ctypes_callproc|PyCFuncPtr_call|PyErr_\w*|\?+)$"
 )
 
 

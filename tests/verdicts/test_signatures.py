@@ -39,6 +39,15 @@ def test_what_every_program_dies_in_is_left_out() -> None:
     died = stack("__pthread_kill_implementation", "gsignal", "abort", "__libc_message", "malloc_printerr", "_int_free")
     assert native_functions(died) == []
     assert name(TICK, native=died) == name(TICK)
+    copied = stack("__memmove_avx512_unaligned_erms", "copy_tile")
+    assert native_functions(copied) == ["copy_tile"]
+    assert native_functions(stack("strategy", "membrane")) == ["strategy", "membrane"]
+
+
+def test_after_an_overwritten_stack_the_functions_below_do_not_count() -> None:
+    smashed = stack("abort", "__stack_chk_fail", "parse", "??")
+    assert name(TICK, native=smashed) == name(TICK, native=stack("abort", "__stack_chk_fail", "load_sprite"))
+    assert name(TICK, native=smashed) != name(TICK)
 
 
 def test_without_a_native_stack_the_reason_is_not_a_frame() -> None:
