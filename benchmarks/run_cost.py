@@ -1,6 +1,6 @@
 """What ``rlstability run`` costs a real SB3 PPO run: processor time of the training, watched and not, in turn.
 
-    python benchmarks/run_cost.py [ROUNDS]
+    python benchmarks/run_cost.py [ROUNDS [STEPS]]
 
 Processor time, because it does not depend on what else the machine does. The watching process's own is counted too.
 """
@@ -23,15 +23,15 @@ from pytest_rlstability.integrations import HeartbeatCallback
 torch.set_num_threads(1)
 model = PPO("MlpPolicy", "CartPole-v1", seed=1)
 began = time.process_time()
-model.learn(12_000, callback=HeartbeatCallback())
+model.learn(int(sys.argv[2]), callback=HeartbeatCallback())
 open(sys.argv[1], "w").write(str(time.process_time() - began))
 """
 
 
-def seconds(script: Path, watched: bool) -> tuple[float, float]:
+def seconds(script: Path, steps: int, watched: bool) -> tuple[float, float]:
     """Processor seconds of the training, and of everything that was started."""
     result = script.with_suffix(".txt")
-    words = [sys.executable, str(script), str(result)]
+    words = [sys.executable, str(script), str(result), str(steps)]
     if watched:
         words = [sys.executable, "-m", "pytest_rlstability", "run", "--", *words]
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
@@ -41,13 +41,13 @@ def seconds(script: Path, watched: bool) -> tuple[float, float]:
 
 
 def main() -> None:
-    rounds = int(sys.argv[1]) if len(sys.argv) > 1 else 5
+    rounds, steps = [int(given) for given in (*sys.argv[1:], *("5", "12000")[len(sys.argv) - 1 :])]
     with tempfile.TemporaryDirectory() as directory:
         script = Path(directory, "train.py")
         script.write_text(TRAIN)
         pairs = []
         for _ in range(rounds):
-            pairs.append((seconds(script, False), seconds(script, True)))
+            pairs.append((seconds(script, steps, False), seconds(script, steps, True)))
             print(*(f"{value:.2f}" for pair in pairs[-1] for value in pair), flush=True)
     for what, index in (("training", 0), ("all processes", 1)):
         plain, watched = (statistics.median(pair[side][index] for pair in pairs) for side in (0, 1))

@@ -13,7 +13,6 @@ from dataclasses import dataclass, field
 from pytest_rlstability.diagnose.checkers import Checked, Checkers
 from pytest_rlstability.diagnose.conditions import conditions
 from pytest_rlstability.diagnose.trials import FAILED, PASSED, UNKNOWN, Condition, Subject, Trial, run_trial
-from pytest_rlstability.model.verdict import Word
 from pytest_rlstability.osinfo.helper_process import HelperProcess
 from pytest_rlstability.verdicts.factors import (
     Counts,
@@ -186,7 +185,7 @@ class Diagnoser:
         checkers = Checkers(self._subject, plain, self._left, self._say, result.checkers)
         if example is None:
             result.checked = checkers.check_passing()
-        elif example.word == Word.CRASH:
+        elif example.died:
             result.checked = checkers.check()
         elif example.verdict is None:  # a build with a sanitizer exits with a status of its own
             result.checked = Checked(checkers.sanitizer())

@@ -10,7 +10,7 @@ from pytest_rlstability.diagnose.diagnosis import Diagnosis
 from pytest_rlstability.diagnose.trials import FAILED
 from pytest_rlstability.model.messages import Json
 from pytest_rlstability.model.units import counted, format_duration
-from pytest_rlstability.model.verdict import Verdict, Word, plain_values
+from pytest_rlstability.model.verdict import Verdict, plain_values
 from pytest_rlstability.verdicts.factors import Effect, Finding, rate_bound
 
 _MOST_NAMED = 3
@@ -89,16 +89,25 @@ def _culprit(diagnosis: Diagnosis) -> str:
         )
     if diagnosis.checkers:
         return "No damage to memory was seen either." if diagnosis.example is None else "No culprit found."
-    place = _place(diagnosis)
-    return f"The line to look at is {place}." if place else ""
+    place, words = _place(diagnosis), _own_words(diagnosis)
+    return f"{words[:1].upper()}{words[1:]}{' at ' if words and place else ''}{place}." if words or place else ""
 
 
 def _place(diagnosis: Diagnosis) -> str:
-    """The line that the verdict on a STALL, LEAK or FLAKY names. That of a CRASH is often a victim's."""
-    verdict = diagnosis.example.verdict if diagnosis.example else None
-    if verdict is None or verdict.word == Word.CRASH or verdict.location is None:
+    """The line that the verdict names, if the process did not die. That of a CRASH is often a victim's."""
+    example = diagnosis.example
+    if example is None or example.died or example.verdict is None or example.verdict.location is None:
         return ""
-    return str(verdict.location)
+    return str(example.verdict.location)
+
+
+def _own_words(diagnosis: Diagnosis) -> str:
+    """What the verdict says right below its headline, of one that did not die."""
+    example = diagnosis.example
+    if example is None or example.died or example.verdict is None:
+        return ""
+    first = next((text for title, text in example.verdict.sections if not title), "").strip().splitlines()
+    return first[0].strip().rstrip(".:") if first and not first[0].strip().startswith("at ") else "it happens"
 
 
 def next_steps(diagnosis: Diagnosis) -> list[str]:

@@ -19,7 +19,7 @@ from uuid import uuid4
 from pytest_rlstability.child.changes import CHANGES
 from pytest_rlstability.child.script import SITE
 from pytest_rlstability.model.events import Outcome
-from pytest_rlstability.model.verdict import Verdict
+from pytest_rlstability.model.verdict import CrashClass, Verdict, Word
 from pytest_rlstability.osinfo.conditions import Changes
 from pytest_rlstability.osinfo.helper_process import HelperProcess
 from pytest_rlstability.osinfo.process_control import end_tree
@@ -64,6 +64,13 @@ class Trial:
     output: str = ""
     used: frozenset[str] = frozenset()
     """What a plain run used of ``child.library_changes``."""
+
+    @property
+    def died(self) -> bool:
+        """Whether the process of the test or script, or a worker of it, died: another process, such as that in which a
+        fixture loads a model, is not there when a checker runs the test."""
+        crash = self.verdict is not None and self.verdict.word == Word.CRASH
+        return crash and self.verdict is not None and self.verdict.facts.get("class") in (None, *CrashClass)
 
     @property
     def native_stack(self) -> str:
