@@ -12,6 +12,8 @@ from pytest_rlstability.osinfo.machine import platform_line, versions_line
 from pytest_rlstability.osinfo.memory import memory_room
 from pytest_rlstability.script.watch import Watched
 
+_FEWEST_SECONDS = 20.0
+"""In less time the growth of a start is all that is seen."""
 _PREFIX = "rlstability run:"
 
 
@@ -40,6 +42,8 @@ def _closing_lines(watched: Watched, run: Run) -> Iterator[str]:
 def memory_growth(samples: SampleTable, limit: int | None) -> str:
     """By how much memory grew, steadily, until the end; empty if it did not."""
     seconds = samples.seconds
+    if not seconds or seconds[-1] - seconds[0] < _FEWEST_SECONDS:
+        return ""
     per_second = growth_per_second(seconds, samples.column("rss"))
     if per_second <= 0:
         return ""

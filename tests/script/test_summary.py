@@ -29,3 +29,7 @@ def test_a_buffer_that_fills_and_a_level_line_do_not_grow() -> None:
     assert memory_growth(samples(*(100 * MIB + min(second, 60) * MIB for second in range(200))), None) == ""
     assert memory_growth(samples(*[100 * MIB] * 200), None) == ""
     assert memory_growth(samples(), None) == ""
+
+
+def test_a_start_is_not_steady_growth() -> None:
+    assert memory_growth(samples(*(100 * MIB + second * MIB for second in range(15))), None) == ""
