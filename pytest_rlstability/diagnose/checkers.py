@@ -36,8 +36,10 @@ VALGRIND: Mapping[str, tuple[str, ...]] = {
 _INSTALL = "apt-get install valgrind"
 _SMASHED = re.compile(r"^\s*_*stack_chk_fail\w* at .*\n((?:\s+.*\n?)+)", re.M)
 _COPIED = re.compile(
-    r"thread .*\n\s+_*(?:GI_)?((?:mem|str|wcs)\w+) at .*\n(?:\s+(?:string_at|wstring_at|\?+) .*\n)*\s+ffi_call "
+    r"thread .*\n\s+_*(?:GI_)?(?:((?:mem|str|wcs)\w+) at .*\n(?:\s+(?:string_at|wstring_at|\?+) .*\n)*\s+ffi_call |"
+    r"(\w+) at \S*/_ctypes/\w+\.c:)"
 )
+"""A crash in a copy by ctypes, or in ctypes itself."""
 _FRAME = re.compile(r"^\s+(\S.*?) at (\S+)(?: \[Python\])?$", re.M)
 _BLOCK = re.compile(r"Debug memory block at address.*?(?=\nFatal Python error|\Z)", re.DOTALL)
 _ALLOCATED = re.compile(r"Memory block allocated at \(most recent call first\):\n((?:  File .*\n)+)")
@@ -121,7 +123,9 @@ class Checkers:
         if place is None or not faulted or (called := _COPIED.match(self._native)) is None:
             return None
         where = f"{os.path.basename(place.file)}:{place.line}"
-        return Culprit(place.function, where, _by_ctypes(called[1]), "native stack", self._native, (str(place),))
+        return Culprit(
+            place.function, where, _by_ctypes(called[1] or called[2]), "native stack", self._native, (str(place),)
+        )
 
     def sanitizer(self) -> Culprit | None:
         """What a build with AddressSanitizer says; it is started with its library if it needs that."""

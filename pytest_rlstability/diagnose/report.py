@@ -7,10 +7,9 @@ from dataclasses import asdict
 
 from pytest_rlstability.diagnose.conditions import STAGE
 from pytest_rlstability.diagnose.diagnosis import Diagnosis
-from pytest_rlstability.diagnose.trials import FAILED
 from pytest_rlstability.model.messages import Json
 from pytest_rlstability.model.units import counted, format_duration
-from pytest_rlstability.model.verdict import Verdict, plain_values
+from pytest_rlstability.model.verdict import Verdict, Word, plain_values
 from pytest_rlstability.verdicts.factors import Effect, Finding, rate_bound
 
 _MOST_NAMED = 3
@@ -56,7 +55,7 @@ def _comes_back(diagnosis: Diagnosis) -> str:
         bound = f"{100 * rate_bound(plain):.0f} %"
         runs = counted(plain.runs, "run")
         return f"It passed in all {runs}: with 95 % confidence it fails in less than {bound} of them."
-    how = "fails" if example.word == FAILED else "dies"
+    how = "dies" if example.word == Word.CRASH else "fails"
     headline = f" ({example.verdict.title})" if example.verdict else ""
     often = f"every time, {plain}" if plain.died == plain.runs else f"in {plain} runs"
     kinds = len(diagnosis.signatures)
