@@ -85,8 +85,9 @@ def test_ctrl_c_gives_what_is_known(tmp_path: Path) -> None:
     assert time.monotonic() - began < 60
 
 
+@pytest.mark.slow
 def test_one_that_passes_is_told_with_a_bound(tmp_path: Path) -> None:
-    result = rlstability(tmp_path, "diagnose", "--for", "5s", "--", sys.executable, "-c", "pass")
+    result = rlstability(tmp_path, "diagnose", "--for", "30s", "--", sys.executable, "-c", "pass")
     assert result.returncode == 0
     assert re.search(
         r"It passed in all \d+ runs?: with 95 % confidence it fails in less than \d+ % of them", result.stdout
@@ -115,6 +116,7 @@ def test_one_that_reads_the_terminal_gets_no_input(tmp_path: Path) -> None:
     assert "No culprit" not in result.stdout
 
 
+@pytest.mark.slow
 def test_daemons_of_the_runs_are_ended(tmp_path: Path) -> None:
     source = """
         import os, pathlib, time
@@ -125,7 +127,7 @@ def test_daemons_of_the_runs_are_ended(tmp_path: Path) -> None:
         time.sleep(600)
     """
     write(tmp_path, "daemon.py", source)
-    result = rlstability(tmp_path, "diagnose", "--for=8s", "--", sys.executable, "daemon.py")
+    result = rlstability(tmp_path, "diagnose", "--for=30s", "--", sys.executable, "daemon.py")
     assert result.returncode == 0
     daemons = [int(path.suffix[1:]) for path in tmp_path.glob("daemon.[0-9]*")]
     assert [pid for pid in daemons if is_alive(pid)] == []
