@@ -31,6 +31,8 @@ _CONTAINERS = (list, tuple, dict, set, frozenset, deque)
 _LEFT_OUT = (type, ModuleType, FunctionType, FrameType, CodeType, str, bytes, int, float)
 """Of which it is not looked at what they refer to."""
 _FREE_LISTS = 100
+_never_released: list[Any] = []
+"""To give up what was found would free it a second time, before that is written down."""
 _MOST_LOOKS_AT_A_LINE = 200
 
 
@@ -57,13 +59,18 @@ def lacks_reference(names: Mapping[str, Any], owners: int) -> bool:
     layer, kept, seen = [values], [values], {id(names)}
     for _ in range(_DEEPEST):
         if any(_lacks(one, known, ours) for one in layer):
+            _never_released.append(kept)
             return True
         layer = _next_layer(layer, seen)
         kept += layer  # because they are counted as ours
         for referents in layer:
             known.update(map(id, referents))
             ours.update(map(id, referents))
-    return any(_lacks(one, known, ours) for one in layer)
+    _never_released.append(kept)
+    found = any(_lacks(one, known, ours) for one in layer)
+    if not found:
+        _never_released.clear()
+    return found
 
 
 def _lacks(values: list[Any], known: Counter[int], ours: Counter[int]) -> bool:

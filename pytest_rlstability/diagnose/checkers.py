@@ -24,6 +24,7 @@ from pytest_rlstability.model.units import format_duration
 _LEAST_TIME = 5.0
 _CHEAP_SHARE = 0.2
 """Of the time that is left, for each check that needs no valgrind; valgrind tells more."""
+_ATTEMPTS = 3
 _MOST_FRAMES = 8
 _SUPPRESSIONS = str(Path(__file__).parent / "valgrind.supp")
 _COMMON = ("-q", "--xml=yes", "--error-limit=no", "--num-callers=40", f"--suppressions={_SUPPRESSIONS}")
@@ -144,7 +145,11 @@ class Checkers:
         environment = {"PYTHONMALLOC": "debug", "PYTHONTRACEMALLOC": "8", **_attached()}
         with tempfile.TemporaryDirectory(prefix="rlstability-diagnose-", ignore_cleanup_errors=True) as directory:
             found = Path(directory, "references.txt")
-            status, output = self._run([], {**environment, REFERENCES: str(found)}, _CHEAP_SHARE * self._left())
+            limit = _CHEAP_SHARE * self._left() / _ATTEMPTS
+            for _ in range(_ATTEMPTS):  # looking at an object that is gone may kill the process before it is told
+                status, output = self._run([], {**environment, REFERENCES: str(found)}, limit)
+                if status is None or status >= 0:
+                    break
             written = found.read_text(errors="replace").splitlines() if found.exists() else []
         if status == FOUND and written:
             return _loses_reference(written[0], written[1:])
