@@ -15,6 +15,7 @@ from typing import Any
 import pytest_rlstability
 from pytest_rlstability.__main__ import COMMANDS, make_parser
 from pytest_rlstability.child.verdict_report import PREFIX
+from pytest_rlstability.compat.cpython import arguments_of, commands_of
 from pytest_rlstability.config.markers import MARKERS, marker_signature
 from pytest_rlstability.kits.box2d.census import PREFIX as BOX2D
 from pytest_rlstability.kits.box2d.plugin import pytest_rlstability_metric
@@ -134,13 +135,12 @@ def commands() -> str:
 
 
 def _parsers() -> dict[str, argparse.ArgumentParser]:
-    parser = make_parser()
-    action = next(one for one in parser._actions if isinstance(one, argparse._SubParsersAction))
-    return {name: action.choices[name] for name in COMMANDS}
+    commands = commands_of(make_parser())
+    return {name: commands[name][1] for name in COMMANDS}
 
 
 def _arguments(parser: argparse.ArgumentParser) -> list[argparse.Action]:
-    return [one for one in parser._actions if one.help != argparse.SUPPRESS and one.dest != "help"]
+    return [one for one in arguments_of(parser) if one.help != argparse.SUPPRESS and one.dest != "help"]
 
 
 def _argument(action: argparse.Action) -> str:

@@ -13,6 +13,8 @@ import argparse
 from collections.abc import Iterator
 from shlex import quote
 
+from pytest_rlstability.compat.cpython import arguments_of, commands_of
+
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("shell", choices=tuple(_SCRIPTS), help="the shell to print it for")
@@ -23,21 +25,14 @@ def run(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def _commands(parser: argparse.ArgumentParser) -> dict[str, tuple[str, argparse.ArgumentParser]]:
-    """The commands by name, with their help and parser."""
-    (group,) = [one for one in parser._actions if isinstance(one, argparse._SubParsersAction)]
-    helps = {one.dest: _one_line(one.help) for one in group._choices_actions}
-    return {name: (helps[name], command) for name, command in group.choices.items()}
-
-
 def _options(parser: argparse.ArgumentParser) -> Iterator[tuple[str, argparse.Action]]:
     """Each option, under each of its names."""
-    return ((name, action) for action in parser._actions for name in action.option_strings)
+    return ((name, action) for action in arguments_of(parser) for name in action.option_strings)
 
 
 def _values(parser: argparse.ArgumentParser) -> list[str]:
     """What can be chosen for the arguments and options of a command."""
-    return [str(choice) for action in parser._actions for choice in action.choices or ()]
+    return [str(choice) for action in arguments_of(parser) for choice in action.choices or ()]
 
 
 def _one_line(text: str | None) -> str:
@@ -45,7 +40,7 @@ def _one_line(text: str | None) -> str:
 
 
 def _bash(parser: argparse.ArgumentParser) -> Iterator[str]:
-    commands = _commands(parser)
+    commands = commands_of(parser)
     yield "_rlstability() {"
     yield '    local words current="${COMP_WORDS[COMP_CWORD]}"'
     yield '    case "$COMP_CWORD:${COMP_WORDS[1]}" in'
@@ -60,11 +55,11 @@ def _bash(parser: argparse.ArgumentParser) -> Iterator[str]:
 
 
 def _zsh(parser: argparse.ArgumentParser) -> Iterator[str]:
-    commands = _commands(parser)
+    commands = commands_of(parser)
     yield "_rlstability() {"
     yield "    local -a known"
     yield "    if (( CURRENT == 2 )); then"
-    yield f"        known=({' '.join(quote(f'{name}:{text}') for name, (text, _) in commands.items())})"
+    yield f"        known=({' '.join(quote(f'{name}:{_one_line(text)}') for name, (text, _) in commands.items())})"
     yield "        _describe command known"
     yield "        return"
     yield "    fi"
@@ -80,10 +75,10 @@ def _zsh(parser: argparse.ArgumentParser) -> Iterator[str]:
 
 
 def _fish(parser: argparse.ArgumentParser) -> Iterator[str]:
-    for name, (text, command) in _commands(parser).items():
-        yield f"complete -c rlstability -n __fish_use_subcommand -f -a {name} -d {quote(text)}"
+    for name, (text, command) in commands_of(parser).items():
+        yield f"complete -c rlstability -n __fish_use_subcommand -f -a {name} -d {quote(_one_line(text))}"
         given = f"complete -c rlstability -n '__fish_seen_subcommand_from {name}'"
-        for action in command._actions:
+        for action in arguments_of(command):
             names = [f"-l {one[2:]}" if one.startswith("--") else f"-s {one[1:]}" for one in action.option_strings]
             if names:
                 value = "" if action.nargs == 0 else " -r"

@@ -5,6 +5,7 @@ Seen in CPython 3.11 to 3.15.
 
 from __future__ import annotations
 
+import argparse
 import atexit
 import ctypes
 import os
@@ -344,6 +345,21 @@ def recorded_warnings() -> list[Any] | None:
     recorder = getattr(warnings, "_showwarnmsg_impl", None)
     holder = getattr(recorder, "__self__", None)
     return holder if isinstance(holder, list) else None
+
+
+# Command lines
+
+
+def arguments_of(parser: argparse.ArgumentParser) -> list[argparse.Action]:
+    """The arguments and options of *parser*. Without it no shell completes them."""
+    return parser._actions
+
+
+def commands_of(parser: argparse.ArgumentParser) -> dict[str, tuple[str, argparse.ArgumentParser]]:
+    """The commands below *parser* by name, with their help and parser. Without it no shell completes them."""
+    (group,) = [one for one in parser._actions if isinstance(one, argparse._SubParsersAction)]
+    helps = {one.dest: one.help or "" for one in group._choices_actions}
+    return {name: (helps[name], command) for name, command in group.choices.items()}
 
 
 # Pickles

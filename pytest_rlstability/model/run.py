@@ -135,7 +135,8 @@ class Observed:
             case messages.Sampled():
                 self._add_sample(message)
             case messages.PhaseReported(report):
-                self.reports.append({"keywords": self.reports[-1]["keywords"] if self.reports else {}, **report})
+                same = self.reports and "keywords" not in report
+                self.reports.append({**report, "keywords": self.reports[-1]["keywords"]} if same else report)
             case messages.WarningRecorded():
                 self.warnings.append(message)
             case messages.StageEntered(path):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import asyncio
 import functools
 import multiprocessing
@@ -465,3 +466,11 @@ def test_mimalloc_bytes() -> None:
         uses, grown = result.stdout.split()
         assert uses == expected[0], result.stderr
         assert grown == "None" if expected[1] == "None" else 10**6 <= int(grown) < 2 * 10**6
+
+
+def test_arguments_and_commands() -> None:
+    parser = argparse.ArgumentParser(prog="it")
+    command = parser.add_subparsers().add_parser("walk", help="goes")
+    command.add_argument("--fast")
+    assert [one.option_strings for one in cpython.arguments_of(command)] == [["-h", "--help"], ["--fast"]]
+    assert cpython.commands_of(parser) == {"walk": ("goes", command)}
