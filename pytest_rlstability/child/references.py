@@ -14,6 +14,7 @@ from gc import get_referents
 from inspect import CO_OPTIMIZED
 from os import O_APPEND, O_CREAT, O_WRONLY, _exit, write
 from os import open as open_descriptor
+from sysconfig import get_config_var
 from threading import setprofile as setprofile_in_threads
 from threading import settrace as settrace_in_threads
 from types import CodeType, FrameType, FunctionType, ModuleType
@@ -39,7 +40,7 @@ _MOST_LOOKS_AT_A_LINE = 200
 def watch_references(environment: Mapping[str, str]) -> None:
     """Begin, if the variable asks for it, and this interpreter counts references exactly."""
     path = environment.get(VARIABLE)
-    if path and getattr(sys, "_is_gil_enabled", lambda: True)():
+    if path and not get_config_var("Py_GIL_DISABLED"):
         watch = _Watch(open_descriptor(path, O_WRONLY | O_CREAT | O_APPEND, 0o600))
         settrace_in_threads(watch.trace)
         sys.settrace(watch.trace)

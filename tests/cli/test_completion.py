@@ -9,7 +9,8 @@ import sys
 import pytest
 
 from pytest_rlstability.__main__ import COMMANDS, main, make_parser
-from pytest_rlstability.cli.completion import _commands, _options
+from pytest_rlstability.cli.completion import _options
+from pytest_rlstability.compat.cpython import commands_of
 
 BASH = """
 COMP_WORDS=(rlstability {words}); COMP_CWORD={position}
@@ -30,11 +31,11 @@ def shell(name: str) -> str:
 @pytest.mark.parametrize("name", ["bash", "zsh", "fish"])
 def test_every_command_and_option_is_in_it(name: str, capsys: pytest.CaptureFixture[str]) -> None:
     text = script(name, capsys)
-    for command, (_, parser) in _commands(make_parser()).items():
+    for command, (_, parser) in commands_of(make_parser()).items():
         assert command in text
         for option, _ in _options(parser):
             assert (f"-l {option[2:]}" if name == "fish" and option.startswith("--") else option.lstrip("-")) in text
-    assert set(_commands(make_parser())) == set(COMMANDS)
+    assert set(commands_of(make_parser())) == set(COMMANDS)
 
 
 def test_bash_completes(capsys: pytest.CaptureFixture[str]) -> None:
@@ -75,7 +76,7 @@ def test_another_shell_is_a_usage_error() -> None:
 
 @pytest.mark.parametrize("name", COMMANDS)
 def test_help_has_an_example_and_the_exit_codes(name: str) -> None:
-    _, parser = _commands(make_parser())[name]
+    _, parser = commands_of(make_parser())[name]
     text = parser.format_help()
     assert f"  rlstability {name} " in text or f"$(rlstability {name} " in text
     assert "Exit code" in text or "Exit status" in text

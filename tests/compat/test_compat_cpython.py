@@ -472,5 +472,5 @@ def test_arguments_and_commands() -> None:
     parser = argparse.ArgumentParser(prog="it")
     command = parser.add_subparsers().add_parser("walk", help="goes")
     command.add_argument("--fast")
-    assert [one.option_strings for one in cpython.arguments_of(command)] == [["-h", "--help"], ["--fast"]]
-    assert cpython.commands_of(parser) == {"walk": ("goes", command)}
+    assert [one.option_strings for one in compat.arguments_of(command)] == [["-h", "--help"], ["--fast"]]
+    assert compat.commands_of(parser) == {"walk": ("goes", command)}
