@@ -22,7 +22,7 @@ def report_alarms(note: Note) -> None:
 
 
 def _note_timer(note: Note, which: int, seconds: float, interval: float = 0.0) -> None:
-    if which == signal.ITIMER_REAL:
+    if sys.platform != "win32" and which == signal.ITIMER_REAL:
         note(seconds, interval > 0)
 
 

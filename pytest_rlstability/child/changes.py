@@ -46,8 +46,9 @@ def apply_changes(environment: Mapping[str, str]) -> None:
 
 def _lift_limits() -> None:
     """Let this process have what memory and stack the hard limits allow."""
-    with suppress(ImportError, OSError, ValueError):
+    if sys.platform != "win32":
         import resource
 
-        for which in (resource.RLIMIT_AS, resource.RLIMIT_DATA, resource.RLIMIT_STACK):
-            resource.setrlimit(which, (resource.getrlimit(which)[1],) * 2)
+        with suppress(OSError, ValueError):
+            for which in (resource.RLIMIT_AS, resource.RLIMIT_DATA, resource.RLIMIT_STACK):
+                resource.setrlimit(which, (resource.getrlimit(which)[1],) * 2)

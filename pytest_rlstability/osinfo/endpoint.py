@@ -91,7 +91,8 @@ def accept(server: Socket) -> Socket:
 def is_own_user(connection: Socket) -> bool:
     """Whether a process of this user, or root's, is at the other end. Elsewhere the directory's mode and the token
     decide."""
-    if sys.platform != "linux":
-        return True
-    _, user, _ = _CREDENTIALS.unpack(connection.getsockopt(SOL_SOCKET, SO_PEERCRED, _CREDENTIALS.size))
-    return user in (geteuid(), 0)
+    if sys.platform == "linux":
+        _, user, _ = _CREDENTIALS.unpack(connection.getsockopt(SOL_SOCKET, SO_PEERCRED, _CREDENTIALS.size))
+        if user not in (geteuid(), 0):
+            return False
+    return True

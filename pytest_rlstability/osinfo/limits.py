@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -55,7 +56,7 @@ def _shared_memory(root: Path) -> dict[str, int | None]:
 
 def _resource_limits() -> dict[str, int | None]:
     """The soft limits by name; None means unlimited."""
-    if os.name == "nt":
+    if sys.platform == "win32":
         return {}
     import resource
 

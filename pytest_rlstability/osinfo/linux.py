@@ -23,7 +23,7 @@ PAGE = os.sysconf("SC_PAGE_SIZE") if hasattr(os, "sysconf") else 4096
 GONE = "?"
 """The target of a descriptor that cannot be read."""
 OWN_DESCRIPTORS = "/proc/self/fd"
-_READ = os.O_RDONLY if sys.platform == "win32" else os.O_RDONLY | os.O_CLOEXEC
+_READ = os.O_RDONLY | getattr(os, "O_CLOEXEC", 0)
 
 _LONGEST_COMMAND = 4096
 _ROOT = Path("/")
@@ -33,6 +33,14 @@ _MOST_POLLED = 1024
 
 Pid = int | str
 """The number of a process, or ``"self"``."""
+
+
+if sys.platform == "win32":
+
+    def _read_at(descriptor: int, size: int, place: int) -> bytes:
+        raise OSError("Windows cannot read at a place of a file")
+else:
+    from os import pread as _read_at
 
 
 # Files
@@ -60,7 +68,7 @@ def read_memory(pid: int, address: int, size: int) -> bytes | None:
     try:
         descriptor = open_descriptor(f"/proc/{pid}/mem", _READ)
         try:
-            found = os.pread(descriptor, size, address)
+            found = _read_at(descriptor, size, address)
         finally:
             close(descriptor)
     except (OSError, OverflowError):
@@ -98,7 +106,7 @@ class AddressSpace:
 
     def pages(self) -> bytes:
         """The number of pages as the kernel writes it, to be compared with the one before."""
-        return os.pread(self._descriptor, 4096, 0).partition(b" ")[0]
+        return _read_at(self._descriptor, 4096, 0).partition(b" ")[0]
 
     def close(self) -> None:
         close(self._descriptor)
@@ -251,6 +259,8 @@ def file_locks(pid: int, descriptor: int) -> list[FileLock]:
         file = os.stat(descriptor_path(pid, descriptor))
     except OSError:
         return []
+    if sys.platform == "win32":
+        raise NotImplementedError
     name = f"{os.major(file.st_dev):02x}:{os.minor(file.st_dev):02x}:{file.st_ino}"
     lines = (line.split() for line in machine_text("locks").splitlines() if name in line)
     held = (fields for fields in lines if fields[1] != "->" and fields[5] == name and fields[4] != "-1")

@@ -19,8 +19,18 @@ from pytest_rlstability.model.messages import LONGEST_MESSAGE, InternalError, Me
 
 if sys.platform == "win32":
     from select import select
+
+    def _can_send(descriptor: int, seconds: float | None) -> bool:
+        return bool(select([], [descriptor], [], seconds)[1])
+
 else:
     from select import POLLOUT, poll
+
+    def _can_send(descriptor: int, seconds: float | None) -> bool:
+        room = poll()
+        room.register(descriptor, POLLOUT)
+        return bool(room.poll(None if seconds is None else seconds * 1000))
+
 
 Address = str | tuple[str, int]
 UNIX = getattr(socket, "AF_UNIX", None)
@@ -41,7 +51,6 @@ class MessageSocket:
         self._unread = bytearray()
         self._received: list[Message] = []
         self._lock = Lock()
-        self._room: poll | None = None
         self._copy: int | None = None
         self._lines = 0
         self.closed = False
@@ -71,12 +80,7 @@ class MessageSocket:
 
     def has_room(self, seconds: float | None = 0) -> bool:
         """Whether a short message can be sent at once, or within so many *seconds*; without a limit if None."""
-        if sys.platform == "win32":
-            return bool(select([], [_fileno(self._socket)], [], seconds)[1])
-        if self._room is None:
-            self._room = poll()
-            self._room.register(_fileno(self._socket), POLLOUT)
-        return bool(self._room.poll(None if seconds is None else seconds * 1000))
+        return _can_send(_fileno(self._socket), seconds)
 
     def receive(self) -> Message | None:
         """The next message, waiting for it; None when the other end is gone."""

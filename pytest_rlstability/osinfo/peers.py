@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import socket
 import struct
+import sys
 from collections.abc import Iterable
 
-from pytest_rlstability.osinfo import LINUX
 from pytest_rlstability.osinfo.databases import locked_databases
 from pytest_rlstability.osinfo.linux import (
     GONE,
@@ -176,7 +176,7 @@ def _described(pids: Iterable[int], test: int | None) -> str:
 
 def unix_peer(inode: int) -> int | None:
     """The inode of the socket that a Unix socket is connected to. No file lists it, but netlink does."""
-    if not LINUX:
+    if sys.platform != "linux":
         return None
     sock_diag_by_family, request_flag, show_peer, peer_attribute = 20, 1, 4, 2
     request = struct.pack("=BBHIIIII", socket.AF_UNIX, 0, 0, 0xFFFFFFFF, inode, show_peer, 0xFFFFFFFF, 0xFFFFFFFF)

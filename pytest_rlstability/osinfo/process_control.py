@@ -60,7 +60,7 @@ def allow_tracing() -> None:
 
 def exit_descriptor(pid: int) -> int | None:
     """A descriptor that becomes readable when the process ends; None where the system has none."""
-    if hasattr(os, "pidfd_open"):
+    if sys.platform == "linux" and hasattr(os, "pidfd_open"):
         with suppress(OSError):
             return os.pidfd_open(pid)
     return None

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Collection, Iterator, Mapping
+import sys
+from collections.abc import Callable, Collection, Iterator, Mapping
 from functools import partial
 from os import getpid
 
@@ -36,7 +37,9 @@ def descendants_of(pid: int) -> Iterator[int]:
 
 
 # Bound here: a test may replace the functions of os.
-_wait_for_any = partial(os.waitid, os.P_ALL, 0, os.WEXITED | os.WNOWAIT | os.WNOHANG) if hasattr(os, "waitid") else None
+_wait_for_any: Callable[[], object] | None = None
+if sys.platform == "linux":
+    _wait_for_any = partial(os.waitid, os.P_ALL, 0, os.WEXITED | os.WNOWAIT | os.WNOHANG)
 
 
 def has_children() -> bool:

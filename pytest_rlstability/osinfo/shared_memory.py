@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import sys
 from collections.abc import Collection, Iterable
 
 from pytest_rlstability.osinfo import linux
@@ -47,6 +48,6 @@ def _has_number(name: str, number: int) -> bool:
 
 def _is_this_users(path: str) -> bool:
     try:
-        return os.stat(path).st_uid == os.getuid()
+        return sys.platform != "win32" and os.stat(path).st_uid == os.getuid()
     except OSError:
         return False

@@ -6,6 +6,7 @@ import os
 import platform
 import signal
 import struct
+import sys
 import time
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
@@ -168,6 +169,8 @@ def _end_of_wait(pid: int, number: int, arguments: list[int]) -> float | None:
         return None
     seconds, rest = _TIMESPEC.unpack(value)
     timeout = seconds + rest / (1e6 if call == "select" else 1e9)
+    if sys.platform == "win32":
+        raise NotImplementedError
     absolute = _is_absolute(call, arguments)
     if absolute is None:
         return now + float(timeout)
@@ -176,6 +179,8 @@ def _end_of_wait(pid: int, number: int, arguments: list[int]) -> float | None:
 
 def _is_absolute(call: str, arguments: list[int]) -> int | None:
     """The clock by which a timeout is a point in time; None if it is a duration."""
+    if sys.platform == "win32":
+        raise NotImplementedError
     if call == "clock_nanosleep":
         return arguments[0] if arguments[1] & 1 else None
     if call == "futex" and arguments[1] & 0x7F != 0:  # all but FUTEX_WAIT

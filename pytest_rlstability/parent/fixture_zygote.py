@@ -23,7 +23,9 @@ from pytest_rlstability.osinfo.linux import descriptor_target, own_threads
 from pytest_rlstability.osinfo.process_control import die_with_parent
 from pytest_rlstability.osinfo.processes import children_of
 from pytest_rlstability.parent.loop import ProcessParent
-from pytest_rlstability.parent.zygote import Zygote
+
+if sys.platform == "linux":
+    from pytest_rlstability.parent.zygote import Zygote
 
 assert sys.platform == "linux"
 

@@ -24,7 +24,9 @@ from pytest_rlstability.osinfo.endpoint import Endpoint
 from pytest_rlstability.osinfo.fork_safety import ThreadsAtStart
 from pytest_rlstability.osinfo.linux import own_threads
 from pytest_rlstability.parent.loop import ProcessParent, connect_parent
-from pytest_rlstability.parent.zygote import run_and_exit, use_native_threads
+
+if sys.platform == "linux":
+    from pytest_rlstability.parent.zygote import run_and_exit, use_native_threads
 
 assert sys.platform == "linux"
 

@@ -24,8 +24,10 @@ from pytest_rlstability.model.messages import InternalError, StartProcess
 from pytest_rlstability.osinfo.endpoint import Endpoint
 from pytest_rlstability.osinfo.fork_safety import ThreadsAtStart
 from pytest_rlstability.osinfo.process_control import die_with_parent
-from pytest_rlstability.parent.cow_prefault import PagePrefault
 from pytest_rlstability.parent.loop import ProcessParent, connect_parent
+
+if sys.platform == "linux":
+    from pytest_rlstability.parent.cow_prefault import PagePrefault
 
 assert sys.platform == "linux"
 

@@ -14,7 +14,14 @@ from types import FrameType
 from pytest_rlstability.child.script import SITE, VARIABLE
 from pytest_rlstability.model.run import Exit
 from pytest_rlstability.osinfo.child_exit import exit_notice, own_peak_memory, wait_for
-from pytest_rlstability.osinfo.process_control import adopt_orphans, die_with_parent, end_tree, kill_tree, send_signal
+from pytest_rlstability.osinfo.process_control import (
+    adopt_orphans,
+    die_with_parent,
+    end_tree,
+    kill_tree,
+    reap,
+    send_signal,
+)
 from pytest_rlstability.osinfo.processes import children_of, command_of, ends_by_itself, is_alive
 from pytest_rlstability.session.connections import Connections
 from pytest_rlstability.session.test_process import TestProcess
@@ -78,8 +85,7 @@ class Command:
     def reap_orphans(self) -> None:
         """Do what init would do for processes whose parent, a part of the command, has ended."""
         for pid in self._others():
-            with suppress(ChildProcessError):
-                os.waitpid(pid, os.WNOHANG)
+            reap(pid)
 
     def _others(self) -> list[int]:
         return [pid for pid in children_of(os.getpid()) if pid != self.pid]
@@ -120,7 +126,7 @@ def environment_for(process: TestProcess, connections: Connections, *, hold: boo
 
 def _in_foreground() -> bool:
     """Whether this process may read from the terminal it was started in. Then the command shares its process group."""
-    try:
-        return sys.stdin is not None and os.tcgetpgrp(sys.stdin.fileno()) == os.getpgrp()
-    except (OSError, ValueError, AttributeError):
-        return False
+    if sys.platform != "win32" and sys.stdin is not None:
+        with suppress(OSError, ValueError, AttributeError):
+            return os.tcgetpgrp(sys.stdin.fileno()) == os.getpgrp()
+    return False

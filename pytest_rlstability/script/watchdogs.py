@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import math
-import sys
 import time
 from pathlib import Path
 
 from pytest_rlstability.model.messages import Sampled
 from pytest_rlstability.model.run import Killed
+from pytest_rlstability.osinfo import LINUX
 from pytest_rlstability.osinfo.linux import descriptor_target
 from pytest_rlstability.osinfo.memory import resident_memory
 from pytest_rlstability.osinfo.threads import look_at_tree
@@ -51,7 +51,7 @@ class ScriptStall(StallWatch):
 
 def waits_for_a_person(pid: int) -> bool:
     """Whether the main thread waits for input, and its standard input is a terminal."""
-    if sys.platform != "linux" or not descriptor_target(pid, 0).startswith(_TERMINALS):
+    if not LINUX or not descriptor_target(pid, 0).startswith(_TERMINALS):
         return False
     main = next((thread for thread in look_at_tree(pid, [pid]).threads if thread.thread == pid), None)
     return main is not None and main.asleep and main.call in _INPUT and main.descriptor in (None, 0)

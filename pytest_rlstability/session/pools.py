@@ -77,14 +77,16 @@ class Pools:
         hold, seed = self._settings.holds_crashes, self._settings.seed
         if name == "spawn":
             return SpawnBackend(self._session, self._connections, hold=hold, seed=seed)
-        if name == "template":
-            from pytest_rlstability.session.backends.template import TemplateBackend
+        if sys.platform == "linux":
+            if name == "template":
+                from pytest_rlstability.session.backends.template import TemplateBackend
 
-            return TemplateBackend(self._session, self._connections, hold=hold, seed=seed)
-        from pytest_rlstability.session.backends.zygote import FixtureBackend, ZygoteBackend
+                return TemplateBackend(self._session, self._connections, hold=hold, seed=seed)
+            from pytest_rlstability.session.backends.zygote import FixtureBackend, ZygoteBackend
 
-        backend = FixtureBackend if name == FIXTURES else ZygoteBackend
-        return backend(self._session, self._connections, hold=hold, preload=self.preload)
+            backend = FixtureBackend if name == FIXTURES else ZygoteBackend
+            return backend(self._session, self._connections, hold=hold, preload=self.preload)
+        raise NotImplementedError(name)
 
     def _survives_canary(self, name: str) -> bool:
         """Have a forked process use the native threads that its parent may have used, and see whether it ends."""

@@ -39,7 +39,7 @@ def _carry_out(directory: Path) -> None:
         sys.path.append(str(Path(__file__).parents[2]))
         _hold_crashes(directory)
     faulthandler.enable(stack)
-    if job["stacks_signal"]:
+    if sys.platform != "win32" and job["stacks_signal"]:
         faulthandler.register(job["stacks_signal"], stack)
     else:
         faulthandler.dump_traceback_later(max(0.1, job["timeout"] - STACK_GRACE), file=stack)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import sys
 import threading
 import time
 from typing import Any
@@ -62,6 +63,8 @@ def fork_after_threads() -> dict[str, str]:
     """
     if not hasattr(os, "fork"):
         return {}
+    if sys.platform == "win32":
+        raise NotImplementedError
     import torch
 
     torch.set_num_threads(max(2, torch.get_num_threads()))

@@ -77,6 +77,8 @@ class Forks:
 
     def run(self, work: Callable[[], Any], stall_after: float) -> Ended:
         """Do *work* in a fork. Its result comes back pickled; a call that takes longer than *stall_after* ends it."""
+        if sys.platform == "win32":
+            raise NotImplementedError
         self._entries[: self._used()] = 0
         for path in (self._stacks, self._output):
             path.write_bytes(b"")
@@ -98,6 +100,8 @@ class Forks:
 
     def _in_fork(self, work: Callable[[], Any], writer: int) -> None:
         """The forked process, which does not return."""
+        if sys.platform == "win32":
+            raise NotImplementedError
         status = _FAILED
         try:
             os.setpgid(0, 0)
@@ -127,7 +131,7 @@ class Forks:
         default_fatal_signals()
         stacks = os.open(self._stacks, os.O_WRONLY | os.O_APPEND)
         faulthandler.enable(stacks)
-        if STACKS_SIGNAL is not None:
+        if sys.platform != "win32" and STACKS_SIGNAL is not None:
             faulthandler.register(STACKS_SIGNAL, stacks)
         gc.freeze()  # a collection visits only what the env makes
 
@@ -163,9 +167,11 @@ class Forks:
         return Ended(None, codes, stalled=True, stack=parse_dump(dump), output=self._tail())
 
     def _ended(self, pid: int, answer: bytearray) -> Ended:
-        os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT)
-        self._kill_group(pid)
+        if sys.platform == "linux":  # not reaped yet: the number of its group stays its own
+            os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT)
+            self._kill_group(pid)
         status = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+        self._kill_group(pid)
         self._running = 0
         if status == _FAILED and not answer and "Traceback" in self._tail():
             raise RuntimeError(f"the fuzzer itself failed in a forked process\n{self._tail()}")
@@ -183,6 +189,8 @@ class Forks:
 
     def _kill_group(self, pid: int) -> None:
         """Whatever it started and left: workers of a vector env, an emulator."""
+        if sys.platform == "win32":
+            raise NotImplementedError
         with suppress(ProcessLookupError, PermissionError):
             os.killpg(pid, signal.SIGKILL)
 

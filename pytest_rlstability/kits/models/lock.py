@@ -92,11 +92,11 @@ _NUMBER, _ARCHITECTURE, _ARGUMENTS = 0, 4, (16, 24, 32)
 
 def missing() -> str:
     """Why no process can be locked in here, or ``""``."""
-    if sys.platform != "linux" or platform.machine() not in _ARCHITECTURES:
-        return f"{sys.platform} on {platform.machine()} has neither Landlock nor seccomp"
-    if not _interface() and not _bubblewrap_works():
+    if sys.platform == "linux" and platform.machine() in _ARCHITECTURES:
+        if _interface() or _bubblewrap_works():
+            return ""
         return "there is neither Landlock (Linux 5.13 or later, if it is not switched off) nor bubblewrap"
-    return ""
+    return f"{sys.platform} on {platform.machine()} has neither Landlock nor seccomp"
 
 
 def _bubblewrap_works() -> bool:
@@ -143,6 +143,8 @@ def lock_in(write: Iterable[str], read: Iterable[str], seconds: float, *, walled
     """
     import resource
 
+    if sys.platform != "linux":
+        raise NotImplementedError
     limits = {
         resource.RLIMIT_DATA: MEMORY,
         resource.RLIMIT_FSIZE: _FILE_SIZE,
@@ -191,6 +193,8 @@ def _restrict_files(write: Iterable[str], read: Iterable[str]) -> None:
 
 
 def _allow(rules: int, path: str, rights: int) -> None:
+    if sys.platform != "linux":
+        raise NotImplementedError
     try:
         descriptor = os.open(path, os.O_PATH | os.O_CLOEXEC)
     except OSError:  # not everything exists everywhere

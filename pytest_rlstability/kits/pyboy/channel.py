@@ -9,6 +9,7 @@ import os
 import pickle
 import select
 import socket
+import sys
 import tempfile
 import time
 from collections.abc import Callable
@@ -34,6 +35,8 @@ class Channel(Connection):
     first, because a spinning core slows other cores down."""
 
     def __init__(self, end: socket.socket, *, spin: float) -> None:
+        if sys.platform == "win32":
+            raise NotImplementedError
         super().__init__(end.detach())
         self.spin = spin
         self._poller = select.poll()
@@ -44,6 +47,8 @@ class Channel(Connection):
 
     def ready(self, seconds: float | None, *, expected: float = 0.0) -> bool:
         """Whether a message (or the end of the stream) arrives within *seconds*; ``None`` waits without a limit."""
+        if sys.platform == "win32":
+            raise NotImplementedError
         poll = self._poller.poll
         if self.spin and expected > _WORTH_SLEEPING:
             poll(expected * _SLEPT_SHARE * 1000)
@@ -58,7 +63,7 @@ class Channel(Connection):
 
 def _anonymous_file() -> int:
     """A file without a name, so that nothing is left behind when its processes die."""
-    if hasattr(os, "memfd_create"):
+    if sys.platform == "linux" and hasattr(os, "memfd_create"):
         return os.memfd_create("rlstability-pyboy")
     descriptor, path = tempfile.mkstemp()
     os.unlink(path)

@@ -7,6 +7,7 @@ import os
 import shutil
 import signal
 import socket
+import sys
 import tempfile
 from pathlib import Path
 from typing import IO, Any
@@ -68,6 +69,8 @@ class EmulatorProcess(HelperProcess):
 
     def dump_stacks(self) -> None:
         """Have a hung process write its Python stacks; this works even while it holds the interpreter lock."""
+        if sys.platform == "win32":
+            raise NotImplementedError
         ask_for_stacks(self.pid, self.directory / STACKS, signal.SIGUSR1, seconds=_DUMP_WAIT)
 
     def stacks(self) -> str:

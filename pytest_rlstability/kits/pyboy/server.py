@@ -159,6 +159,8 @@ def _end_with(parent: int, server: Server, block: SharedBlock, directory: str) -
 
 def main(arguments: list[str]) -> None:
     """Serve one emulator. Arguments: descriptors of channel and shared block, the parent's pid, a directory."""
+    if sys.platform == "win32":
+        raise NotImplementedError
     channel_descriptor, block_descriptor, parent = (int(argument) for argument in arguments[:3])
     directory = arguments[3]
     stacks = open(os.path.join(directory, STACKS), "w")  # noqa: SIM115 (open while this process runs)

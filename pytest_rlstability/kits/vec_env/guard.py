@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import queue
 import select
+import sys
 import time
 from collections.abc import Callable
 from multiprocessing.connection import Connection
@@ -23,6 +24,9 @@ _EXIT_SECONDS = 5.0
 _CLOSE_SECONDS = 5.0
 _LOOK_SECONDS = 0.2
 _BOUNDED = ("join", "terminate", "kill")
+_poll: Any = getattr(select, "poll", None)
+_READABLE, _WRITABLE = getattr(select, "POLLIN", 1), getattr(select, "POLLOUT", 4)
+"""The plugin skips the fixture where there is none."""
 
 
 class VecEnvGuard:
@@ -233,14 +237,15 @@ class BoundedConnection(OwnReadAndWrite, Connection):
     ) -> None:
         super().__init__(os.dup(connection.fileno()))
         connection.close()
-        os.set_blocking(self.fileno(), False)
+        if sys.platform != "win32":
+            os.set_blocking(self.fileno(), False)
         self.index = index
         self.command = ""
         self.awaits_answer = self.has_failed = False
         self.limit = limit
         self._guard = guard
-        self._readable = self._poller(select.POLLIN, signs_of_death)
-        self._writable = self._poller(select.POLLOUT, signs_of_death)
+        self._readable = self._poller(_READABLE, signs_of_death)
+        self._writable = self._poller(_WRITABLE, signs_of_death)
 
     def send(self, obj: Any) -> None:
         self.command = str(obj[0]) if isinstance(obj, tuple) and obj else ""
@@ -280,7 +285,7 @@ class BoundedConnection(OwnReadAndWrite, Connection):
             except (BrokenPipeError, ConnectionResetError):
                 self._guard.lost(self.index)
 
-    def _wait(self, poller: select.poll) -> None:
+    def _wait(self, poller: Any) -> None:
         ready = poller.poll(self.limit * 1000)
         if not ready:
             self._guard.stuck(self.index)
@@ -288,11 +293,11 @@ class BoundedConnection(OwnReadAndWrite, Connection):
         if self.fileno() not in dict(ready) and self.fileno() not in dict(poller.poll(0)):
             self._guard.lost(self.index)
 
-    def _poller(self, event: int, signs_of_death: list[int]) -> select.poll:
-        poller = select.poll()
+    def _poller(self, event: int, signs_of_death: list[int]) -> Any:
+        poller = _poll()
         poller.register(self.fileno(), event)
         for descriptor in signs_of_death:
-            poller.register(descriptor, select.POLLIN)
+            poller.register(descriptor, _READABLE)
         return poller
 
 

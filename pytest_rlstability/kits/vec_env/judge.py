@@ -12,7 +12,7 @@ from pytest_rlstability.osinfo.fatal_signals import signal_name
 _COMMANDS = {"_call": "call", "_setattr": "set_attr"}
 """Methods of Gymnasium's vector env, by the command that they send."""
 _HINTS: dict[int, str] = {
-    signal.SIGKILL: "SIGKILL comes from outside the worker: the kernel was short of memory, or something killed it.",
+    9: "SIGKILL comes from outside the worker: the kernel was short of memory, or something killed it.",
     signal.SIGTERM: "SIGTERM comes from outside the worker.",
 }
 

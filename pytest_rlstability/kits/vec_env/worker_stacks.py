@@ -9,6 +9,7 @@ import os
 import re
 import signal
 import stat
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from multiprocessing.process import BaseProcess
@@ -62,6 +63,8 @@ def _shown(dump: StackDump) -> tuple[str, Location | None]:
 
 def stack_of_alive(process: BaseProcess) -> tuple[str, Location | None]:
     """The same for a worker that is stuck or stopped. A stopped one is continued, to write its stacks."""
+    if sys.platform == "win32":
+        raise NotImplementedError
     assert process.pid is not None
     own = _own_file(process)
     if own is not None:  # any other worker would die of the signal that asks
@@ -89,6 +92,8 @@ def _stderr_text() -> str | None:
     status = os.fstat(2)
     if not stat.S_ISREG(status.st_mode):
         return None
+    if sys.platform == "win32":
+        raise NotImplementedError
     start = max(0, status.st_size - KEPT_BYTES)
     try:
         content = os.pread(2, KEPT_BYTES, start)

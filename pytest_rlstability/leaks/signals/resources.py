@@ -17,10 +17,10 @@ from pytest_rlstability.osinfo.shared_memory import DIRECTORY
 
 
 def _descriptor_limit() -> int:
-    try:
-        import resource
-    except ImportError:
+    if sys.platform == "win32":
         return 1024
+    import resource
+
     soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     return soft if soft != resource.RLIM_INFINITY else 1 << 20
 

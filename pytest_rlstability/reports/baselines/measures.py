@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from statistics import median
 
@@ -50,10 +52,10 @@ class TestMeasures:
 
 def load_per_processor() -> float:
     """The load average of the last minute for each processor; 0 where it cannot be read."""
-    try:
-        return os.getloadavg()[0] / (os.cpu_count() or 1)
-    except (AttributeError, OSError):
-        return 0.0
+    if sys.platform != "win32":
+        with suppress(OSError):
+            return os.getloadavg()[0] / (os.cpu_count() or 1)
+    return 0.0
 
 
 class Gatherer:

@@ -12,10 +12,14 @@ from pytest_rlstability.compat.pytest import is_rewritten
 from pytest_rlstability.model.messages import StartProcess
 from pytest_rlstability.model.user_code import Origin, origin
 from pytest_rlstability.osinfo.helper_process import module_command
-from pytest_rlstability.parent.template import libraries_file
 from pytest_rlstability.session.backends.interface import ProcessSpec
 from pytest_rlstability.session.backends.spawn import SpawnBackend
 from pytest_rlstability.session.connections import Connections
+
+if sys.platform == "linux":
+    from pytest_rlstability.parent.template import libraries_file
+
+assert sys.platform == "linux"
 
 _KEY = "rlstability/start_threads"
 """In pytest's cache: packages that start threads when they are imported."""

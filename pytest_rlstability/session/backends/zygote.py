@@ -13,10 +13,12 @@ from contextlib import suppress
 import pytest
 
 from pytest_rlstability.model.messages import PrepareInterpreter, StartProcess
-from pytest_rlstability.parent.fixture_zygote import FixtureZygote
-from pytest_rlstability.parent.zygote import Zygote, run_and_exit
 from pytest_rlstability.session.backends.interface import ProcessSpec
 from pytest_rlstability.session.connections import Connections
+
+if sys.platform == "linux":
+    from pytest_rlstability.parent.fixture_zygote import FixtureZygote
+    from pytest_rlstability.parent.zygote import Zygote, run_and_exit
 
 assert sys.platform == "linux"
 

@@ -26,8 +26,10 @@ from pytest_rlstability.config.options import Settings
 from pytest_rlstability.osinfo.fatal_signals import FATAL_SIGNALS, default_fatal_signals, exit_with_failure_on_signal
 from pytest_rlstability.session.collection.failed_imports import FailedImports
 from pytest_rlstability.session.collection.link import COLLECTOR, STANDBY, CollectedNode, Lines, fork
-from pytest_rlstability.session.collection.standby import Standby
 from pytest_rlstability.session.collection.worker_imports import record_of
+
+if sys.platform == "linux":
+    from pytest_rlstability.session.collection.standby import Standby
 
 assert sys.platform == "linux"
 

@@ -40,13 +40,14 @@ def guarded_imports(config: pytest.Config, settings: Settings) -> Iterator[None]
     if not _can_guard(config, settings):
         yield
         return
-    from pytest_rlstability.session.collection.guard import CollectionGuard
+    if sys.platform == "linux":
+        from pytest_rlstability.session.collection.guard import CollectionGuard
 
-    guard = CollectionGuard(config, settings)
-    guard.start()
-    config.pluginmanager.register(guard, "rlstability-collection-guard")
-    try:
-        yield
-    finally:
-        config.pluginmanager.unregister(guard)
-        guard.stop()
+        guard = CollectionGuard(config, settings)
+        guard.start()
+        config.pluginmanager.register(guard, "rlstability-collection-guard")
+        try:
+            yield
+        finally:
+            config.pluginmanager.unregister(guard)
+            guard.stop()

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import mmap
 import os
-from _socket import socketpair  # socket.socketpair uses what a conftest may have replaced
+import sys
 from dataclasses import dataclass
 from socket import socket as Socket  # noqa: N812
 
 from pytest_rlstability.model.progress_counters import ProcessCounters
+
+if sys.platform != "win32":
+    from _socket import socketpair  # socket.socketpair uses what a conftest may have replaced
 
 STANDBY, COLLECTOR = 0, 1
 """Who uses which end of a line."""
@@ -57,8 +60,10 @@ class Lines:
 
     @classmethod
     def open(cls) -> Lines:
-        one, other = socketpair()
-        return cls((Socket(fileno=one.detach()), Socket(fileno=other.detach())), os.pipe())
+        if sys.platform != "win32":
+            one, other = socketpair()
+            return cls((Socket(fileno=one.detach()), Socket(fileno=other.detach())), os.pipe())
+        raise NotImplementedError
 
     def close(self, end: int) -> None:
         self.dump[end].close()
