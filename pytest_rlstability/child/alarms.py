@@ -1,12 +1,15 @@
-"""Notes when a test's own alarm will go off: no other process can see that."""
+"""Notes when a test's own alarm will go off, and its sleeps end: no other process can see that, or only on Linux."""
 
 from __future__ import annotations
 
 import functools
 import signal
 import sys
+import time
 from collections.abc import Callable
 from typing import Any
+
+from pytest_rlstability.osinfo.fatal_signals import STACKS_SIGNAL
 
 Note = Callable[[float, bool], None]
 """Called with the seconds until an alarm goes off, 0 for never, and whether it does so again and again."""
@@ -19,6 +22,21 @@ def report_alarms(note: Note) -> None:
         signal.alarm = _noted(signal.alarm, lambda seconds: note(seconds, False))
     if hasattr(signal, "setitimer"):
         signal.setitimer = _noted(signal.setitimer, functools.partial(_note_timer, note))
+
+
+def report_sleeps(note: Callable[[float], None]) -> None:
+    """Call *note* with the seconds of each sleep that begins, where the system does not show how long it takes. Code
+    that imported the function by name earlier is not noticed."""
+    original = time.sleep
+
+    @functools.wraps(original)
+    def sleep(seconds: Any, /) -> None:
+        if isinstance(seconds, (int, float)) and seconds > 0:
+            note(seconds)
+        original(seconds)
+
+    if STACKS_SIGNAL is None:
+        time.sleep = sleep
 
 
 def _note_timer(note: Note, which: int, seconds: float, interval: float = 0.0) -> None:

@@ -19,7 +19,7 @@ from typing import Any
 import pytest
 
 from pytest_rlstability.child import crash_handlers, dead_workers
-from pytest_rlstability.child.alarms import report_alarms
+from pytest_rlstability.child.alarms import report_alarms, report_sleeps
 from pytest_rlstability.child.coverage import save_coverage
 from pytest_rlstability.child.exit_checks import check_exit, drop_references
 from pytest_rlstability.child.finalizers import Finalizers
@@ -112,6 +112,7 @@ class TestRunner:
         describe_when_asked(directory, lambda message: self._connection.send(message))
         on_thread_start(self._send_thread)
         report_alarms(self._note_alarm)
+        report_sleeps(self._note_sleep)
 
     def note_inherited(self) -> None:
         """What is there now belongs to no test. For what was set up after this was made, and before the fork."""
@@ -270,6 +271,10 @@ class TestRunner:
     def _note_alarm(self, seconds: float, again: bool) -> None:
         if self._attached and not self._connection.closed:
             self._counters.set_alarm(seconds, again=again)
+
+    def _note_sleep(self, seconds: float) -> None:
+        if self._attached and not self._connection.closed:
+            self._counters.begin_sleep(seconds, main=get_ident() == main_thread().ident)
 
     def _cut_off(self) -> bool:
         """In a forked copy of this process: send nothing more. Whether the process was a test's."""

@@ -10,7 +10,7 @@ from pathlib import Path
 PROCESSES = 64
 _CELLS = 8
 _BYTES = _CELLS * 8
-_BEATS, _LAP, _PHASE, _PHASE_ENTERED, _BEATS_AT_PAUSE, _ALARM = range(6)
+_BEATS, _LAP, _PHASE, _PHASE_ENTERED, _BEATS_AT_PAUSE, _ALARM, _SLEEP, _OTHER_SLEEP = range(_CELLS)
 _FOREVER = (1 << 64) - 1
 _ANSWER = 500_000_000
 """Nanoseconds that an alarm's handler has to begin."""
@@ -69,6 +69,14 @@ class ProcessCounters:
         """Whether the test's own alarm, or the start of its handler, is still to come; *otherwise* if it set none."""
         until = self._cells[_ALARM]
         return until + _ANSWER > _clock[0]() if until else otherwise
+
+    def begin_sleep(self, seconds: float, *, main: bool) -> None:
+        """The main thread, or another, sleeps for so long."""
+        self._cells[_SLEEP if main else _OTHER_SLEEP] = min(_clock[0]() + int(seconds * 1e9), _FOREVER)
+
+    def sleeps_until(self, *, main: bool) -> float:
+        """When the last sleep of the main thread, or of another, ends or has ended, by ``time.monotonic``."""
+        return self._cells[_SLEEP if main else _OTHER_SLEEP] / 1e9
 
     @property
     def beats(self) -> int:

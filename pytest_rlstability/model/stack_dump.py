@@ -25,8 +25,8 @@ _EXTENSIONS = re.compile(r"^Extension modules: (.*?)(?: \(total: \d+\))?$", re.M
 _IMPORT = "<frozen importlib"
 _RUNNERS = ("child/", "parent/", "session/", "steps/", "doctor/", "plugin.py")
 """The parts of this package that call a test. The other parts are called by the user's code."""
-_PASSED_THROUGH = ("child/locks/", "child/dead_workers.py", "compat/")
-"""The parts between the user's code and a lock or a worker, or between our code and the interpreter."""
+_PASSED_THROUGH = ("child/locks/", "child/alarms.py", "child/dead_workers.py", "compat/")
+"""The parts between the user's code and a lock, a sleep or a worker, or between our code and the interpreter."""
 
 _SIGNAL_OF = {
     "Segmentation fault": "SIGSEGV",
@@ -67,6 +67,7 @@ class ThreadStack:
     name: str
     current: bool
     frames: tuple[Frame, ...]
+    ident: int = 0
 
     @property
     def own_frames(self) -> tuple[Frame, ...]:
@@ -179,7 +180,7 @@ def _only(names: Mapping[int, str]) -> str:
 
 def _parse_threads(text: str, names: Mapping[int, str], crashed: bool) -> tuple[ThreadStack, ...]:
     """The threads in *text*, the crashed one first."""
-    found: list[tuple[str, bool, list[Frame]]] = []
+    found: list[tuple[str, bool, list[Frame], int]] = []
     inside = False
     for line in text.splitlines():
         if head := _THREAD.match(line):
@@ -187,11 +188,11 @@ def _parse_threads(text: str, names: Mapping[int, str], crashed: bool) -> tuple[
             current, other, system_name = head.groups()
             ident = int(current or other or "0", 16)
             name = names.get(ident) or system_name or (f"0x{ident:x}" if ident else _only(names) or "?")
-            found.append((name, crashed and not other, []))
+            found.append((name, crashed and not other, [], ident))
         elif inside and (frame := _FRAME.match(line)):
             number = int(frame[2]) if frame[2].isdigit() else 0
-            found[-1][-1].append(Frame(frame[1], number, frame[3]))
+            found[-1][2].append(Frame(frame[1], number, frame[3]))
         elif not line.startswith("  "):
             inside = False
-    threads = (ThreadStack(name, current, tuple(frames)) for name, current, frames in found)
+    threads = (ThreadStack(name, current, tuple(frames), ident) for name, current, frames, ident in found)
     return tuple(sorted(threads, key=lambda thread: not thread.current))

@@ -19,6 +19,7 @@ from pytest_rlstability.osinfo.linux import (
 )
 from pytest_rlstability.osinfo.portable import connections_of
 from pytest_rlstability.osinfo.processes import is_fork_server, process_name
+from pytest_rlstability.osinfo.stack_waits import INPUT
 from pytest_rlstability.osinfo.threads import (
     MULTIPLEXERS,
     SLEEPS,
@@ -33,6 +34,7 @@ _FILE_LOCKS = ("flock", "fcntl")
 _DOING = {
     "": "computes",
     "?": "is in a state that cannot be read",
+    INPUT: "waits for input or output",
     **dict.fromkeys(("wait4", "waitid"), "waits for a child process to end"),
     **dict.fromkeys(SLEEPS, "sleeps"),
     **dict.fromkeys(("open", "openat"), "is blocked opening a FIFO: no process has opened its other end"),

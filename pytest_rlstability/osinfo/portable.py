@@ -9,6 +9,7 @@ from collections.abc import Callable
 from typing import Any, TypeVar
 
 from pytest_rlstability.model.redaction import redacted
+from pytest_rlstability.osinfo import WINDOWS
 
 T = TypeVar("T")
 
@@ -54,10 +55,22 @@ def activity(pid: int) -> tuple[str, int, int] | None:
     """The name of a process, its processor time in units of 10 ms, and its context switches."""
 
     def read(process: Any) -> tuple[str, int, int] | None:
-        times, switches = process.cpu_times(), process.num_ctx_switches()
-        return process.name(), int((times.user + times.system) * 100), switches.voluntary + switches.involuntary
+        switches = process.num_ctx_switches()
+        times = process.cpu_times()
+        return process.name(), round((times.user + times.system) * 100), switches.voluntary + switches.involuntary
 
     return _ask(pid, read, None)
+
+
+def threads_of(pid: int) -> dict[int, int]:
+    """The processor time of each thread, in units of 10 ms; of Windows only. Elsewhere root alone may ask."""
+    if not WINDOWS:
+        return {}
+
+    def read(process: Any) -> dict[int, int]:
+        return {thread.id: round((thread.user_time + thread.system_time) * 100) for thread in process.threads()}
+
+    return _ask(pid, read, {})
 
 
 def memory_fields() -> dict[str, int]:

@@ -104,7 +104,7 @@ def is_alive(pid: int) -> bool:
 def ticks_of(pid: int) -> int:
     """The processor time of a process and its ended children, in units of 10 ms."""
     if not LINUX:
-        return (portable.activity(pid) or ("", 0, 0))[1]
+        return sum(portable.threads_of(pid).values()) or (portable.activity(pid) or ("", 0, 0))[1]
     stat = linux.stat(pid)
     return 0 if stat is None else stat.ticks_with_children
 

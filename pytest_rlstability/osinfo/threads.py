@@ -121,12 +121,18 @@ def look_at_tree(pid: int, members: Iterable[int] | None = None, before: TreeSta
 
 def look_at_process(pid: int, asleep: Mapping[tuple[int, int], ThreadState] | None = None) -> list[ThreadState]:
     if not LINUX:
-        # Single threads cannot be seen there, nor what they wait for.
-        name, ticks, switches = portable.activity(pid) or ("", 0, 0)
-        return [ThreadState(pid, pid, name, "?", ticks, switches)] if name else []
+        return _look_elsewhere(pid)
     known = asleep or {}
     states = (_look_at_thread(pid, thread, known.get((pid, thread))) for thread in linux.threads_of(pid))
     return [state for state in states if state is not None and state.state not in ENDED]
+
+
+def _look_elsewhere(pid: int) -> list[ThreadState]:
+    """What other systems show: the processor time of each thread, or of the process as if it were one thread."""
+    name, ticks, switches = portable.activity(pid) or ("", 0, 0)
+    if threads := portable.threads_of(pid):
+        return [ThreadState(pid, thread, name, "?", used, 0) for thread, used in sorted(threads.items())]
+    return [ThreadState(pid, pid, name, "?", ticks, switches)] if name else []
 
 
 def _look_at_thread(pid: int, thread: int, before: ThreadState | None) -> ThreadState | None:

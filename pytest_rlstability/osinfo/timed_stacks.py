@@ -7,6 +7,7 @@ written to the same file: a socket is not a descriptor there.
 from __future__ import annotations
 
 import os
+import re
 from pathlib import Path
 
 from pytest_rlstability.osinfo.descriptors import BINARY
@@ -15,6 +16,7 @@ from pytest_rlstability.osinfo.fatal_signals import STACKS_SIGNAL, signal_of_exi
 NEEDED = STACKS_SIGNAL is None
 _TIMED = b"Timeout ("
 """What faulthandler writes before stacks that the watchdog has asked for."""
+_THREAD = re.compile(r"^(?:Current thread|Thread) 0x([0-9a-f]+).*\n", re.MULTILINE)
 _FATAL, _EXCEPTION = b"Fatal Python error: ", b"Windows fatal exception: "
 _SHARE, _SHORTEST = 0.4, 0.1
 _LONGEST = 1 << 20
@@ -45,6 +47,12 @@ def last_stacks(path: Path) -> str:
     """What the watchdog wrote last."""
     _, found, stacks = _end_of(path).rpartition(_TIMED)
     return stacks.partition(b"\n")[2].decode(errors="replace") if found else ""
+
+
+def stacks_by_thread(stacks: str) -> dict[int, str]:
+    """What the watchdog wrote about each thread, by its ident."""
+    parts = _THREAD.split(stacks)
+    return {int(ident, 16): text for ident, text in zip(parts[1::2], parts[2::2], strict=True)}
 
 
 def crash_in(path: Path, status: int) -> bytes:

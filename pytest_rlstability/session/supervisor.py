@@ -22,7 +22,7 @@ from pytest_rlstability.osinfo.native_stacks import native_stack
 from pytest_rlstability.osinfo.process_control import INTERRUPT, send_signal
 from pytest_rlstability.osinfo.processes import members_of
 from pytest_rlstability.osinfo.threads import catches_signal
-from pytest_rlstability.osinfo.timed_stacks import last_stacks
+from pytest_rlstability.osinfo.timed_stacks import last_stacks, stacks_by_thread
 from pytest_rlstability.session.connections import ProcessLinks
 from pytest_rlstability.session.process_pool import ProcessPool
 from pytest_rlstability.session.test_process import TestProcess
@@ -256,7 +256,11 @@ class Supervisor:
         """The Python stacks of some threads of a test that goes on, newest line first. The end may be missing on a busy
         machine; a thread that is not Python's has none."""
         stacks: dict[int, str] = {}
-        if POSITION_SIGNAL is None or not catches_signal(process.pid, POSITION_SIGNAL):
+        if POSITION_SIGNAL is None:
+            known = stacks_by_thread(last_stacks(process.stacks))
+            natives = {process.natives.get(ident, ident): stack for ident, stack in known.items()}
+            return {thread: natives[thread] for thread in threads if thread in natives}
+        if not catches_signal(process.pid, POSITION_SIGNAL):
             return stacks  # a process that is not Python's, or not that far yet, would die of it
         for thread in sorted(threads)[:_MOST_SAMPLED]:
             if process.crash_dump or not signal_thread(process.pid, thread, POSITION_SIGNAL):

@@ -21,8 +21,9 @@ from pytest_rlstability.model.messages import (
 from pytest_rlstability.model.progress_counters import ProcessCounters
 from pytest_rlstability.model.run import Exit
 from pytest_rlstability.model.units import shorten
-from pytest_rlstability.osinfo import WINDOWS
+from pytest_rlstability.osinfo import LINUX, WINDOWS
 from pytest_rlstability.osinfo.message_socket import MessageSocket
+from pytest_rlstability.session.stack_waits import StackWaits
 
 _MOST_THREADS = 10_000
 """Threads of one process whose names are kept, the newest."""
@@ -58,7 +59,10 @@ class TestProcess:
     native_names: dict[int, str] = field(default_factory=dict)
     daemon_threads: set[int] = field(default_factory=set)
     inherited_threads: set[int] = field(default_factory=set)
+    natives: dict[int, int] = field(default_factory=dict)
+    """The system's number of a thread, by its ident."""
     lock_waits: dict[int, LockWait] = field(default_factory=dict)
+    stack_waits: StackWaits = field(default_factory=StackWaits)
     own_signals: tuple[int, ...] = ()
     """Signals that we handle in it, besides those that we handle in every test."""
     refused: StartFailed | None = None
@@ -66,6 +70,11 @@ class TestProcess:
     exit: Exit | None = None
     killed: bool = False
     """Whether we asked for it to be killed."""
+
+    @property
+    def main(self) -> int:
+        """The system's number of its main thread, or its own before that is known. Linux has one number for both."""
+        return self.pid if LINUX else self.main_thread or self.pid
 
     @property
     def ready(self) -> bool:
@@ -99,13 +108,16 @@ class TestProcess:
     def _add_thread(self, thread: ThreadStarted) -> None:
         name = shorten(thread.name, _THREAD_NAME)
         self.thread_names[thread.ident] = self.native_names[thread.native] = name
+        self.natives[thread.ident] = thread.native
         if len(self.native_names) > _MOST_THREADS:
             oldest = next(iter(self.native_names))
             del self.native_names[oldest]
             self.daemon_threads.discard(oldest)
             self.inherited_threads.discard(oldest)
         if len(self.thread_names) > _MOST_THREADS:
-            del self.thread_names[next(iter(self.thread_names))]
+            oldest = next(iter(self.thread_names))
+            del self.thread_names[oldest]
+            self.natives.pop(oldest, None)
         if thread.daemon:
             self.daemon_threads.add(thread.native)
         if not (self.main_thread or thread.inherited):

@@ -10,6 +10,7 @@ import pytest
 
 from pytest_rlstability.model.run import Killed
 from pytest_rlstability.osinfo.threads import ThreadState, TreeState
+from pytest_rlstability.session.stack_waits import StackWaits
 from pytest_rlstability.session.watchdogs import stall as stall_watch
 from pytest_rlstability.session.watchdogs.stall import StallWatch
 
@@ -40,7 +41,14 @@ def watched(
     counters = SimpleNamespace(phase="call", phase_entered=1, beats=0, beating=False)
     counters.expects_alarm = lambda otherwise: alarm
     process: Any = SimpleNamespace(
-        pid=7, counters=counters, lock_waits={}, daemon_threads=set(), inherited_threads=set(), own_signals=()
+        pid=7,
+        main=7,
+        counters=counters,
+        lock_waits={},
+        stack_waits=StackWaits(),
+        daemon_threads=set(),
+        inherited_threads=set(),
+        own_signals=(),
     )
     watch = StallWatch(30.0, Path(), lambda text: None, lambda process, threads: "")
     while clock[0] < 100.0 + seconds:

@@ -49,8 +49,9 @@ def watch_briefly(process: TestProcess, directory: Path) -> Callable[[], dict[st
     """See whether a process moves. What is returned gathers the evidence: it is slow as long as it moves at all."""
     before = look_at_tree(process.pid).activity
     time.sleep(0.3)
-    tree = look_at_tree(process.pid)
-    active = tree.activity != before
+    now = look_at_tree(process.pid)
+    active = now.activity != before
+    tree = process.stack_waits.add_to(now, process)
 
     def gather() -> dict[str, object]:
         facts = evidence(process, tree, directory, active=active)

@@ -103,11 +103,12 @@ class StallWatch:
         close_look = process.lock_waits or counters.phase == "exit" or (beating and state.still + gap >= half)
         if busy and not close_look and state.spun + cpu < half:
             return Look(gap, mark, beating, busy=True, cpu=cpu), None
-        tree = self._tree = look_at_tree(process.pid, members, self._tree)
-        outside = state.still >= half and waits_outside(tree, process.pid)
+        self._tree = look_at_tree(process.pid, members, self._tree)
+        tree = process.stack_waits.add_to(self._tree, process)
+        outside = state.still >= half and waits_outside(tree, process.main)
         daemons = process.daemon_threads
         now = time.monotonic()
-        return Look(gap, mark, beating, tree, process.pid, now, starved, outside, busy, cpu, daemons), tree
+        return Look(gap, mark, beating, tree, process.main, now, starved, outside, busy, cpu, daemons), tree
 
     def _moves_on(self, process: TestProcess, tree: TreeState) -> bool:
         """Whether the threads that compute, or the main thread if it polls, have left the lines on which they were seen
@@ -116,10 +117,14 @@ class StallWatch:
         if not self._positions.are_due(state.spun + state.idle + state.frozen, self._after / 2):
             return False
         working = self._positions.working(threads)
-        if state.spun and (not working or POSITION_SIGNAL is None):
-            return True  # another process computes, or nobody can say where the threads are
-        main = {thread.thread for thread in threads if thread.thread == process.pid and not thread.untimed}
-        return self._positions.changed(self._sample(process, working or main)) if working or main else False
+        if state.spun and not working:
+            return True  # another process computes
+        main = {thread.thread for thread in threads if thread.thread == process.main and not thread.untimed}
+        if not (asked := working or main):
+            return False
+        stacks = self._sample(process, asked)
+        unseen = POSITION_SIGNAL is None and not stacks
+        return bool(state.spun and unseen) or self._positions.changed(stacks)
 
     def _starved(self, members: list[int], gap: float) -> float:
         """The share of the time since the last look in which other processes kept the test from running."""
@@ -135,7 +140,7 @@ class StallWatch:
         if state.quiet >= DEADLOCK_AFTER and self._certain_deadlock(process, tree) and not self._is_waking(process):
             return self._standstill(process, tree, max(state.still, state.quiet))
         woken = process.counters.expects_alarm(otherwise=False)
-        locked = state.main_still if LINUX else state.quiet  # elsewhere single threads cannot be seen
+        locked = state.main_still if LINUX else max(state.main_still, state.quiet)  # elsewhere stacks come late
         if locked >= DEADLOCK_AFTER and _locked_out(process) and not woken:
             return self._standstill(process, tree, locked)
         if state.gone >= 0.5 and not self._warned:
@@ -152,7 +157,7 @@ class StallWatch:
         state, line = self._state, self._positions.text
         if max(state.idle, state.frozen) < self._after / 2:
             return f"on the same lines for {format_duration(state.spun)} of processor time: {line or 'not Python'}"
-        main = next((thread for thread in tree.threads if thread.thread == process.pid), None)
+        main = next((thread for thread in tree.threads if thread.thread == process.main), None)
         waits = "" if main is None else f", main thread {describe_wait(main, tree.pids)}"
         return f"no progress for {format_duration(state.still)}{waits}"
 
@@ -171,7 +176,7 @@ class StallWatch:
     def _standstill(self, process: TestProcess, tree: TreeState, still: float) -> Killed:
         state = self._state
         active = state.spins or state.quiet < 2 * self._interval
-        asleep = state.main_asleep if _waits_for_a_peer(tree, process.pid) else state.main_still
+        asleep = state.main_asleep if _waits_for_a_peer(tree, process.main) else state.main_still
         if not state.spins and asleep + 2 * self._interval >= still:
             active = False  # what moves beside it, a server's loop perhaps, is not what the test waits for
         detail = f"no progress for {format_duration(still)}"
