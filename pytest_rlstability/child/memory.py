@@ -76,10 +76,34 @@ if sys.platform == "linux":
         with suppress(OSError, ValueError):
             setrlimit(RLIMIT_DATA, (size, RLIM_INFINITY))
 
+elif sys.platform == "win32":
+    from pytest_rlstability.osinfo.windows import OwnMemory
+
+    class TestMemory:
+        """The same by a job object. A peak does not start again: only one that has grown is the test's."""
+
+        __test__ = False
+        in_use = 0
+
+        def __init__(self) -> None:
+            self._own = OwnMemory()
+            self._cap: int | None = None
+            self._peak = 0
+
+        def begin(self, cap: int | None) -> None:
+            self._cap, self._peak = cap, self._own.peak
+            if cap is not None:
+                self._own.cap(cap)
+
+        def end(self) -> tuple[int, bool]:
+            self._own.lift_cap()
+            peak = self._own.peak if self._own.peak > self._peak else 0
+            return peak, self._cap is not None and peak > self._cap
+
 else:
 
     class TestMemory:
-        """Nothing is known about a single test of a shared process: pytest's process watches the cap alone."""
+        """Nothing is known about a single test of a shared process: pytest's process alone watches the cap."""
 
         __test__ = False
         in_use = 0

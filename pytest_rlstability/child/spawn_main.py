@@ -8,6 +8,7 @@ import pkgutil
 import sys
 import traceback
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
@@ -39,8 +40,10 @@ class FreshSession:
 
     def pytest_collection(self, session: Any) -> bool:
         # pytest reads a bracket in a path as a parameter: keep it in the part that leads to this directory
-        bracket = "[" in self._path
-        path = os.path.relpath(self._path, session.config.invocation_params.dir) if bracket else self._path
+        path = self._path
+        if "[" in path:
+            with suppress(ValueError):  # it is on another drive
+                path = os.path.relpath(path, session.config.invocation_params.dir)
         session.perform_collect([path] if path else None)
         return True
 

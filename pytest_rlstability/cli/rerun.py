@@ -13,15 +13,16 @@ Exit status: 0 when nothing failed again, 1 when something did, 2 when the log c
 from __future__ import annotations
 
 import argparse
-import shlex
 import sys
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from pytest_rlstability.model.shells import join_command, split_command
 from pytest_rlstability.model.units import counted, escaped, format_duration
 from pytest_rlstability.model.verdict import PLAIN_FAILURE, Word
+from pytest_rlstability.osinfo.shell import own_shell
 
 if TYPE_CHECKING:
     from pytest_rlstability.model.events import Finished
@@ -71,7 +72,7 @@ def rerun_words(end: Finished, log: Path) -> list[str]:
     if not end.reproduce:
         seed = [] if end.seed is None else [f"--rl-seed={end.seed}"]
         return [sys.executable, "-m", "pytest", "--rl-stability", *seed, f"--rl-jsonl={log}", end.test]
-    words = shlex.split(end.reproduce)
+    words = split_command(end.reproduce)
     if words[:2] == ["rlstability", "run"]:
         return [sys.executable, "-m", "pytest_rlstability", "run", f"--jsonl={log}", *words[2:]]
     start = 3 if words[:3] == ["python", "-m", "pytest"] else 1
@@ -83,7 +84,7 @@ def _rerun(end: Finished, number: int, total: int, arguments: argparse.Namespace
     from pytest_rlstability.diagnose.trials import PASSED, UNKNOWN, read_trial
     from pytest_rlstability.osinfo.helper_process import HelperProcess
 
-    command = end.reproduce or shlex.join(_without_log(rerun_words(end, Path())))
+    command = end.reproduce or join_command(_without_log(rerun_words(end, Path())), own_shell())
     if arguments.list:
         print(command)
         return False

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shlex
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -11,6 +10,8 @@ import pytest
 
 from pytest_rlstability.config.options import Settings
 from pytest_rlstability.config.plan import soak_of, sweep_budget
+from pytest_rlstability.model.shells import join_command
+from pytest_rlstability.osinfo.shell import own_shell
 
 _LIMITS = ("memory", "limit", "stall-after", "leak-budget")
 
@@ -31,11 +32,14 @@ def reproduce_command(
     words += [f"--rl-{name}={value}" for name, value in given.items() if value is not None]
     if before:
         words.append("--rl-group=session")
-    return shlex.join([*words, *more, *map(_argument, (*before, item))])
+    return join_command([*words, *more, *map(_argument, (*before, item))], own_shell())
 
 
 def _argument(item: pytest.Item | pytest.Collector) -> str:
     """The test's node id as seen from the directory pytest was started in."""
     _, separator, rest = item.nodeid.partition("::")
-    path = Path(os.path.relpath(item.path, item.config.invocation_params.dir)).as_posix()
+    try:
+        path = Path(os.path.relpath(item.path, item.config.invocation_params.dir)).as_posix()
+    except ValueError:  # on another drive
+        path = item.path.as_posix()
     return f"{path}{separator}{rest}"

@@ -34,6 +34,13 @@ def pids() -> list[int]:
     return list(psutil.pids())
 
 
+def names_above() -> list[str]:
+    """The names of the processes above this one, nearest first."""
+    import psutil
+
+    return _ask(psutil.Process().pid, lambda process: [parent.name() for parent in process.parents()], [])
+
+
 def command_of(pid: int) -> str:
     return _ask(pid, lambda process: " ".join(redacted(process.cmdline())), "")
 

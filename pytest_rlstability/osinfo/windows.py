@@ -13,6 +13,7 @@ _ALL_ACCESS = 0x1FFFFF
 _KILL_ON_CLOSE = 0x2000
 _PROCESS_IDS, _EXTENDED_LIMITS = 3, 9
 """What can be asked of a job, or set."""
+_JOB_MEMORY = 0x200
 _FOREVER = 0xFFFFFFFF
 _KILLED = 1
 """Exit code of a process that is ended with its job."""
@@ -49,7 +50,15 @@ class _ProcessIds(Structure):
 class _Memory(Structure):
     """PROCESS_MEMORY_COUNTERS."""
 
-    _fields_ = (("size", c_uint32), ("faults", c_uint32), ("peak_working_set", c_size_t), ("others", c_size_t * 7))
+    _fields_ = (
+        ("size", c_uint32),
+        ("faults", c_uint32),
+        ("peak_working_set", c_size_t),
+        ("working_set", c_size_t),
+        ("pools", c_size_t * 4),
+        ("committed", c_size_t),
+        ("peak_committed", c_size_t),
+    )
 
 
 _kernel = ctypes.WinDLL("kernel32", use_last_error=True)
@@ -63,6 +72,7 @@ for _name, _result, *_arguments in (
     ("WaitForSingleObject", c_uint32, c_void_p, c_uint32),
     ("GetExitCodeProcess", c_uint32, c_void_p, POINTER(c_uint32)),
     ("K32GetProcessMemoryInfo", c_uint32, c_void_p, c_void_p, c_uint32),
+    ("GetCurrentProcess", c_void_p),
     ("CloseHandle", c_uint32, c_void_p),
 ):
     _function = getattr(_kernel, _name)
@@ -77,8 +87,7 @@ def put_in_job(pid: int) -> None:
     process, job = _kernel.OpenProcess(_ALL_ACCESS, False, pid), _kernel.CreateJobObjectW(None, None)
     if not process or not job:
         raise ctypes.WinError(ctypes.get_last_error())
-    limits = _Limits(flags=_KILL_ON_CLOSE)
-    _kernel.SetInformationJobObject(job, _EXTENDED_LIMITS, byref(limits), sizeof(limits))
+    _limit(job, flags=_KILL_ON_CLOSE)
     if not _kernel.AssignProcessToJobObject(job, process):
         raise ctypes.WinError(ctypes.get_last_error())
     _children[pid] = process, job
@@ -88,10 +97,9 @@ def wait_for_child(pid: int) -> tuple[int, int]:
     """Wait for the end of a child in a job: its exit code, and its peak memory in bytes."""
     process, _ = _children[pid]
     _kernel.WaitForSingleObject(process, _FOREVER)
-    code, memory = c_uint32(), _Memory(size=sizeof(_Memory))
+    code = c_uint32()
     _kernel.GetExitCodeProcess(process, byref(code))
-    _kernel.K32GetProcessMemoryInfo(process, byref(memory), sizeof(memory))
-    return code.value, int(memory.peak_working_set)
+    return code.value, int(_memory(process).peak_working_set)
 
 
 def job_members(pid: int) -> list[int]:
@@ -114,3 +122,39 @@ def close_job(pid: int) -> None:
     kill_job(pid)
     for handle in _children.pop(pid, ()):
         _kernel.CloseHandle(handle)
+
+
+class OwnMemory:
+    """What this process uses, and a cap on what it and its descendants may allocate: a job inside the one of its
+    parent."""
+
+    def __init__(self) -> None:
+        self._process = _kernel.GetCurrentProcess()
+        self._job = 0
+
+    @property
+    def peak(self) -> int:
+        """The most bytes that it had in memory so far."""
+        return int(_memory(self._process).peak_working_set)
+
+    def cap(self, size: int) -> None:
+        """Let it have so many bytes on top of what it has."""
+        if not self._job:
+            self._job = _kernel.CreateJobObjectW(None, None)
+            _kernel.AssignProcessToJobObject(self._job, self._process)
+        _limit(self._job, flags=_JOB_MEMORY, job_memory=_memory(self._process).committed + size)
+
+    def lift_cap(self) -> None:
+        if self._job:
+            _limit(self._job, flags=0)
+
+
+def _limit(job: int, **given: int) -> None:
+    limits = _Limits(**given)
+    _kernel.SetInformationJobObject(job, _EXTENDED_LIMITS, byref(limits), sizeof(limits))
+
+
+def _memory(process: int) -> _Memory:
+    memory = _Memory(size=sizeof(_Memory))
+    _kernel.K32GetProcessMemoryInfo(process, byref(memory), sizeof(memory))
+    return memory

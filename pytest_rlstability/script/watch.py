@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shlex
 import socket
 import time
 from collections.abc import Callable, Sequence
@@ -14,10 +13,12 @@ from pytest_rlstability.model.events import Event, Finished, Judged, Outcome, Sa
 from pytest_rlstability.model.messages import Sampled, WorkerDied
 from pytest_rlstability.model.run import SCRIPT, Observed, Run, RunSpec
 from pytest_rlstability.model.series import SampleTable
+from pytest_rlstability.model.shells import join_command
 from pytest_rlstability.model.stack_dump import parse_dump
 from pytest_rlstability.model.verdict import Verdict
 from pytest_rlstability.osinfo.fatal_signals import signal_number
 from pytest_rlstability.osinfo.machine import platform_line, versions_line
+from pytest_rlstability.osinfo.shell import own_shell
 from pytest_rlstability.script.command import Command, environment_for
 from pytest_rlstability.script.watchdogs import MemorySamples, ScriptStall, SecondInterrupt
 from pytest_rlstability.session.connections import Connections
@@ -113,7 +114,7 @@ class ScriptWatch:
             environment = environment_for(process, connections, hold=hold, seed=settings.seed)
             command = Command(words, connections, environment)
             process.pid = command.pid
-            spec = RunSpec(shlex.join(words), SCRIPT, settings.seed or 0, settings.memory or None)
+            spec = RunSpec(join_command(words, own_shell()), SCRIPT, settings.seed or 0, settings.memory or None)
             run = Run(spec, Observed(command.pid))
             self._emit(
                 Session(
@@ -132,7 +133,7 @@ class ScriptWatch:
                 run.seen.dead_workers.setdefault(pid, worker)
         finally:
             connections.close()
-        reproduce = shlex.join([*self._reproduce, "--", *words])
+        reproduce = join_command([*self._reproduce, "--", *words], own_shell())
         watched = Watched(run, judge_script(run), settings.seed, reproduce, self._samples)
         self._emit(watched.finished())
         return watched
