@@ -65,7 +65,7 @@ class RunPytest:
     def write(self, name: str, source: str) -> Path:
         path = self.path / name
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(textwrap.dedent(source))
+        path.write_text(textwrap.dedent(source), encoding="utf-8")
         return path
 
     def run(self, *arguments: str, on: bool = True) -> Outcome:
@@ -80,7 +80,7 @@ class RunPytest:
         if junit.exists():
             _read_junit(outcome, junit)
         if events.exists():
-            outcome.events = [json.loads(line) for line in events.read_text().splitlines()]
+            outcome.events = [json.loads(line) for line in events.read_text(encoding="utf-8").splitlines()]
         return outcome
 
 
@@ -107,8 +107,10 @@ def run_pytest(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> It
     monkeypatch.setenv("COLUMNS", "160")
     monkeypatch.setenv("PATH", os.path.dirname(sys.executable), prepend=os.pathsep)  # "python" in what is to be typed
     # Not below pytester's own directory: multiprocessing's sockets need a short path.
-    with tempfile.TemporaryDirectory(prefix="rl", dir="/tmp") as temporary:
-        monkeypatch.setenv("TMPDIR", temporary)
+    short = None if sys.platform == "win32" else "/tmp"
+    with tempfile.TemporaryDirectory(prefix="rl", dir=short) as temporary:
+        for name in ("TMPDIR", "TEMP", "TMP"):
+            monkeypatch.setenv(name, temporary)
         yield RunPytest(pytester)
         left = [path.name for path in Path(temporary).iterdir() if not path.name.startswith("pytest-of-")]
         assert left == [], "a run left files behind"

@@ -7,6 +7,7 @@ import signal
 import sys
 import time
 from collections.abc import Callable
+from time import sleep as sleep_for  # bound here: a test may replace it
 from typing import Any
 
 from pytest_rlstability.osinfo.fatal_signals import STACKS_SIGNAL
@@ -27,16 +28,15 @@ def report_alarms(note: Note) -> None:
 def report_sleeps(note: Callable[[float], None]) -> None:
     """Call *note* with the seconds of each sleep that begins, where the system does not show how long it takes. Code
     that imported the function by name earlier is not noticed."""
-    original = time.sleep
 
-    @functools.wraps(original)
+    @functools.wraps(sleep_for)
     def sleep(seconds: Any, /) -> None:
         if isinstance(seconds, (int, float)) and seconds > 0:
             note(seconds)
-        original(seconds)
+        sleep_for(seconds)
 
     if STACKS_SIGNAL is None:
-        time.sleep = sleep
+        vars(time)["sleep"] = sleep
 
 
 def _note_timer(note: Note, which: int, seconds: float, interval: float = 0.0) -> None:

@@ -12,9 +12,7 @@ import os
 import sys
 from collections.abc import Callable
 from contextlib import suppress
-from faulthandler import dump_traceback_later as write_later  # bound here: a test may replace them
-from os import close as close_descriptor
-from os import ftruncate as cut_file
+from os import close as close_descriptor  # bound here: a test may replace it
 from os import getpid
 from os import open as open_descriptor
 from pathlib import Path
@@ -31,7 +29,6 @@ from pytest_rlstability.osinfo.fatal_signals import (
     worker_faults_path,
 )
 from pytest_rlstability.osinfo.process_control import allow_tracing
-from pytest_rlstability.osinfo.timed_stacks import open_to_append
 
 
 class CrashHandlers:
@@ -43,7 +40,6 @@ class CrashHandlers:
     def __init__(self, *, hold: bool) -> None:
         self._descriptor = open_descriptor(os.devnull, os.O_WRONLY)
         self._suspended: FatalHandlers | None = None
-        self._timed: int | None = None
         self._enable, self._disable = faulthandler.enable, faulthandler.disable
         # Its handlers are installed once, on top of what is there: pytest's own use must be undone first.
         faulthandler.disable()
@@ -63,16 +59,6 @@ class CrashHandlers:
         if self._suspended is not None:
             self._suspended.put_back()
         allow_tracing()
-
-    def keep_timed_in(self, path: Path) -> None:
-        """Where ``write_every`` writes. The file is open before a test could be said to have left it open."""
-        self._timed = open_to_append(path)
-
-    def write_every(self, seconds: float) -> None:
-        """Write the stacks again and again, where nobody can ask for them; 0: never."""
-        if seconds and self._timed is not None:
-            cut_file(self._timed, 0)
-            write_later(seconds, repeat=True, file=self._timed)
 
     def stop_holding(self) -> None:
         """Let a crash kill the process again, with its stacks written as before. The interpreter is about to end, and

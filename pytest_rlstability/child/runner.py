@@ -33,6 +33,7 @@ from pytest_rlstability.child.process_state import ProcessState
 from pytest_rlstability.child.report_sender import ReportSender, remove_other_reporters
 from pytest_rlstability.child.resources import ResourceSnapshot
 from pytest_rlstability.child.seeds import Seeds, seed_of
+from pytest_rlstability.child.stack_writer import StackWriter
 from pytest_rlstability.child.stall_description import describe_when_asked
 from pytest_rlstability.compat.cpython import on_thread_start
 from pytest_rlstability.compat.plugins import count_attempts
@@ -96,6 +97,7 @@ class TestRunner:
         self._reports = ReportSender(session.config, directory)
         self._junit = JunitLog(session.config)
         self._memory = TestMemory()
+        self._stacks: StackWriter | None = None
         become_test_process(session.config)
         remove_other_reporters(session)
         session.config.pluginmanager.register(self._reports, "rlstability-report-sender")
@@ -127,7 +129,7 @@ class TestRunner:
         install_channel(self._session.config, ProcessChannel(self._connection, self._counters))
         self._output.keep_in(output_paths(self._directory, link.serial))
         if NEEDED:
-            self._crashes.keep_timed_in(stacks_path(self._directory, link.serial))
+            self._stacks = StackWriter(stacks_path(self._directory, link.serial))
         self._crashes.write_to(link.crash_descriptor)
         for thread in all_threads():
             self._send_thread(thread, inherited=thread is not main_thread())
@@ -178,7 +180,8 @@ class TestRunner:
         self._finalizers.begin(shared=order.stays)
         self._reports.failed = False
         self._memory.begin(order.memory)
-        self._crashes.write_every(order.stacks_every)
+        if self._stacks is not None:
+            self._stacks.every(order.stacks_every)
         self._seeds.apply(seed_of(order.seed, item.nodeid))
         if order.repeated:
             use_seed(item.config, order.seed)
@@ -230,6 +233,8 @@ class TestRunner:
         save_coverage(self._directory)
         if self._finalizing:
             self._crashes.stop_holding()
+        if self._stacks is not None:
+            self._stacks.end()
         flush_output()
         if not self._connection.send(CleanExit()):
             _exit(NOT_DELIVERED)

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import os
 import pkgutil
+import signal
 import sys
 import traceback
 from collections.abc import Callable
@@ -119,6 +120,8 @@ def main(endpoint: Endpoint, serial: int, finalizers: Finalizers | None = None) 
     from pytest_rlstability.compat.pytest import GlobalCapture
 
     die_with_parent()
+    if sys.platform == "win32":
+        signal.signal(signal.SIGBREAK, signal.default_int_handler)  # Ctrl-C of the user, passed on
     link = Link.open(endpoint, serial)
     order = link.messages.receive()
     if order is None:

@@ -1,7 +1,7 @@
 """Python stacks in a file, for systems on which no signal can ask a process for them.
 
-faulthandler's watchdog, a thread in C, writes them every few seconds, whoever holds the GIL. On Windows a crash is
-written to the same file: a socket is not a descriptor there.
+The process writes them every few seconds (``child.stack_writer``). On Windows a crash is written to the same file: a
+socket is not a descriptor there.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from pytest_rlstability.osinfo.descriptors import BINARY
 from pytest_rlstability.osinfo.fatal_signals import STACKS_SIGNAL, signal_of_exit
 
 NEEDED = STACKS_SIGNAL is None
-_TIMED = b"Timeout ("
-"""What faulthandler writes before stacks that the watchdog has asked for."""
+TIMED = b"Timeout ("
+"""What faulthandler's watchdog writes before stacks."""
 _THREAD = re.compile(r"^(?:Current thread|Thread) 0x([0-9a-f]+).*\n", re.MULTILINE)
 _FATAL, _EXCEPTION = b"Fatal Python error: ", b"Windows fatal exception: "
 _SHARE, _SHORTEST = 0.4, 0.1
@@ -44,13 +44,13 @@ def seconds_between(*limits: float) -> float:
 
 
 def last_stacks(path: Path) -> str:
-    """What the watchdog wrote last."""
-    _, found, stacks = _end_of(path).rpartition(_TIMED)
+    """What was written last."""
+    _, found, stacks = _end_of(path).rpartition(TIMED)
     return stacks.partition(b"\n")[2].decode(errors="replace") if found else ""
 
 
 def stacks_by_thread(stacks: str) -> dict[int, str]:
-    """What the watchdog wrote about each thread, by its ident."""
+    """What was written about each thread, by its ident."""
     parts = _THREAD.split(stacks)
     return {int(ident, 16): text for ident, text in zip(parts[1::2], parts[2::2], strict=True)}
 

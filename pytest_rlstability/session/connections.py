@@ -36,6 +36,8 @@ if TYPE_CHECKING:
 
 _LOOK = 1.0
 """Seconds from one look at the parents of test processes to the next."""
+_INTERRUPTIBLE = 0.5
+"""Seconds after which a wait on Windows sees Ctrl-C: it does not end the system's own."""
 _MOST_SILENT = 64
 """Connections that may wait for their first message."""
 _LONGEST_DUMP = 4 << 20
@@ -65,6 +67,7 @@ class ProcessLinks:
         raise NotImplementedError
 
     def pump(self, timeout: float) -> None:
+        timeout = min(timeout, _INTERRUPTIBLE) if WINDOWS else timeout
         for key, _ in self._selector.select(max(0.0, timeout)):
             key.data()
 

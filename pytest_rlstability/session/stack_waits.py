@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 
 _DUMP_TICKS = 2
 """Processor time, in units of 10 ms, that writing the stacks may take. It counts where single threads are not seen."""
-_WATCHDOG = 1
-"""Threads of faulthandler's."""
+_WRITERS = 2
+"""Threads that write the stacks: ours, and faulthandler's."""
 
 
 class StackWaits:
@@ -55,7 +55,7 @@ class StackWaits:
                 states.append(_described(replace(state, thread=native), mark, stack, process, still=still, now=now))
         if not states:
             return tree
-        unknown = whole is None and len(seen) > _WATCHDOG
+        unknown = whole is None and len(seen) > _WRITERS
         rest = [ThreadState(process.pid, 0, "not Python's", "?", 0, 0)] if unknown else []
         return TreeState((*states, *rest, *(state for state in tree.threads if state.pid != process.pid)))
 

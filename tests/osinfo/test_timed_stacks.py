@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pytest
 
-from pytest_rlstability.child.crash_handlers import CrashHandlers
 from pytest_rlstability.osinfo import timed_stacks
 from pytest_rlstability.osinfo.timed_stacks import crash_in, last_stacks, open_to_append, seconds_between
 
@@ -48,21 +47,6 @@ def test_stacks_are_written_before_the_nearest_limit(monkeypatch: pytest.MonkeyP
     assert seconds_between(0, 0) == 0
     monkeypatch.setattr(timed_stacks, "NEEDED", False)
     assert seconds_between(60, 10, 0) == 0
-
-
-def test_faulthandlers_watchdog_writes_to_the_file(tmp_path: Path) -> None:
-    """In a process of its own, because it takes faulthandler over."""
-    path = tmp_path / "1.stacks"
-    pid = os.fork()
-    if pid == 0:
-        handlers = CrashHandlers(hold=False)
-        handlers.keep_timed_in(path)
-        handlers.write_every(0.05)
-        while not last_stacks(path):
-            pass
-        os._exit(0)
-    assert os.waitpid(pid, 0)[1] == 0
-    assert "test_faulthandlers_watchdog_writes_to_the_file" in last_stacks(path)
 
 
 def test_both_writers_append(tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ from pytest_rlstability.osinfo.threads import ThreadState, TreeState
 from pytest_rlstability.session import stack_waits
 from pytest_rlstability.session.stack_waits import StackWaits
 
-PID, MAIN, OTHER, WATCHDOG = 50, 60, 61, 62
+PID, MAIN, OTHER = 50, 60, 61
 SOURCE = """
 lock.acquire()
 work()
@@ -49,7 +49,7 @@ class Watched:
 
     def seen(self, *ticks: int) -> dict[int, ThreadState]:
         """A look at threads that have used so much processor time; with one number, at the process."""
-        numbers = (PID,) if len(ticks) == 1 else (MAIN, OTHER, WATCHDOG, WATCHDOG + 1)
+        numbers = (PID,) if len(ticks) == 1 else (MAIN, OTHER, *range(OTHER + 1, OTHER + 10))
         states = [
             ThreadState(PID, number, "python", "?", used, 0) for number, used in zip(numbers, ticks, strict=False)
         ]
@@ -85,9 +85,9 @@ def test_a_thread_that_ran_while_the_stacks_were_written_may_be_anywhere(watched
 
 
 def test_a_thread_that_is_not_pythons_leaves_it_open_who_wakes_the_others(watched: Watched) -> None:
-    watched.seen(5, 5, 0, 0)
+    watched.seen(5, 5, 0, 0, 0)
     watched.writes(main=2, other=2)
-    assert watched.seen(5, 5, 0, 0)[0].state == "?"
+    assert watched.seen(5, 5, 0, 0, 0)[0].state == "?"
 
 
 def test_where_only_the_process_is_seen_its_stacks_cost_it_some_time(watched: Watched) -> None:
