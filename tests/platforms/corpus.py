@@ -182,7 +182,7 @@ def test_stall_no_beats(rl_heartbeat):
         time.sleep(0.01)
 
 
-@pytest.mark.timeout(8)
+@pytest.mark.timeout(8, method="thread")
 def test_stall_busy_loop():
     while True:
         pass

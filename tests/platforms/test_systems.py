@@ -6,6 +6,7 @@ import sys
 
 import pytest
 
+from pytest_rlstability.osinfo import portable
 from tests.conftest import RunPytest
 
 NOT_LINUX = pytest.mark.skipif(sys.platform == "linux", reason="tests cannot be forked on other systems only")
@@ -69,9 +70,7 @@ def test_a_process_that_was_left_running_is_named_and_ended(run_pytest: RunPytes
     outcome = run_pytest(source, "--rl-backend=spawn")
     assert "CRASH: ended itself with exit code 3" in outcome.text
     assert "# stray" in outcome.text, "it is named"
-    import psutil
-
-    assert not psutil.pid_exists(int((run_pytest.path / "pid").read_text()))
+    assert not portable.is_alive(int((run_pytest.path / "pid").read_text()))
 
 
 @pytest.mark.slow
