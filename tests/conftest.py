@@ -56,6 +56,7 @@ class RunPytest:
     def __init__(self, pytester: pytest.Pytester) -> None:
         self.pytester = pytester
         self.path = pytester.path
+        self.limit = 120
 
     def __call__(self, source: str | None = None, *arguments: str, on: bool = True) -> Outcome:
         if source is not None:
@@ -74,7 +75,7 @@ class RunPytest:
             path.unlink(missing_ok=True)
         switch = ["--rl-stability", "--rl-group=test", f"--rl-jsonl={events}"] if on else []
         result = self.pytester.runpytest_subprocess(
-            *switch, f"--junitxml={junit}", "-o", "junit_family=xunit1", *arguments, timeout=120
+            *switch, f"--junitxml={junit}", "-o", "junit_family=xunit1", *arguments, timeout=self.limit
         )
         outcome = Outcome(int(result.ret), result.stdout.str() + result.stderr.str())
         if junit.exists():

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import os
 import selectors
-import shutil
 import socket
 import time
 from collections.abc import Callable, Collection, Iterator
@@ -29,6 +28,7 @@ from pytest_rlstability.model.messages import (
 )
 from pytest_rlstability.model.progress_counters import ProgressCounters
 from pytest_rlstability.osinfo.child_exit import exit_notice, left_running, wait_for
+from pytest_rlstability.osinfo.descriptors import remove_directory
 from pytest_rlstability.osinfo.endpoint import Endpoint
 from pytest_rlstability.osinfo.message_socket import MessageSocket, connect
 from pytest_rlstability.osinfo.process_control import adopt_orphans, end_children, forget_child, kill_tree, reap
@@ -156,7 +156,8 @@ class ProcessParent:
         for pid in descendants_of(os.getpid()):
             kill_tree(pid)
         if not self._quit:
-            shutil.rmtree(self._directory, ignore_errors=True)  # pytest was killed and cannot do it
+            self._counters.close()
+            remove_directory(self._directory)  # pytest was killed and cannot do it
 
 
 def connect_parent(endpoint: Endpoint) -> MessageSocket:

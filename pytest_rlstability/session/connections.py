@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import selectors
-import shutil
 import socket
 import time
 from collections.abc import Callable
@@ -25,6 +24,7 @@ from pytest_rlstability.model.messages import (
 from pytest_rlstability.model.progress_counters import ProgressCounters
 from pytest_rlstability.model.run import Exit
 from pytest_rlstability.osinfo import WINDOWS
+from pytest_rlstability.osinfo.descriptors import remove_directory
 from pytest_rlstability.osinfo.endpoint import accept, is_own_user, listen
 from pytest_rlstability.osinfo.message_socket import MessageSocket
 from pytest_rlstability.osinfo.process_control import end_tree, wake_if_stopped
@@ -206,7 +206,7 @@ class Connections(ProcessLinks):
         self.abandon()
         if self.is_open:
             self._counters.close()
-            shutil.rmtree(self.directory, ignore_errors=True)
+            remove_directory(self.directory)
 
     def abandon(self) -> None:
         """Close every connection and keep the files: what a forked copy of pytest's process has to do."""

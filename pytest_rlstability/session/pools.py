@@ -17,6 +17,8 @@ from pytest_rlstability.session.process_pool import NoProcessError, ProcessPool
 _CANARY_LIMIT = 5.0
 FIXTURES = "zygote with fixtures"
 """The pool for tests that share wide fixtures but no process."""
+_REDUCED = "; reduced there: stalls are seen by Python stacks only, crashes have no native stack, imports no guard"
+"""What ``docs/platforms.md`` says of systems other than Linux."""
 
 _threads = pytest.StashKey[ThreadsAtStart]()
 
@@ -35,7 +37,7 @@ class Pools:
         self._connections = connections
         self._pools: dict[str, ProcessPool] = {}
         self._order = ["zygote", "template", "spawn"] if CAN_FORK else ["spawn"]
-        self.reason_against_fork = "" if CAN_FORK else f"forking is not safe on {sys.platform}"
+        self.reason_against_fork = "" if CAN_FORK else f"tests cannot be forked on {sys.platform}{_REDUCED}"
         self.preload: list[str] = []
         """The libraries that a zygote imports before it forks."""
 
@@ -99,7 +101,7 @@ class Pools:
 def reason_against_fork(config: pytest.Config) -> str:
     """Why a fork of this process is not safe in its state; empty when it is."""
     if not CAN_FORK:
-        return f"forking is not safe on {sys.platform}"
+        return f"tests cannot be forked on {sys.platform}{_REDUCED}"
     torch = sys.modules.get("torch")
     if torch is not None and torch.cuda.is_initialized():
         return "CUDA is initialised, and does not survive a fork"

@@ -37,7 +37,7 @@ PLACES = {
     "test_crash_in_teardown": "in tear-down",
     "test_crash_in_stage": "learn",
     "test_crash_exit_code": "exit code 7",
-    "test_crash_memory_cap": "out of memory",
+    "test_crash_memory_cap": "the limit is 300.0 MiB",
 }
 """What else the first line says."""
 
@@ -53,6 +53,7 @@ def kind_of(name: str) -> str:
 
 @pytest.mark.parametrize("names", groups(), ids=lambda names: names[0].removeprefix("test_"))
 def test_every_word_is_right(run_pytest: RunPytest, names: list[str]) -> None:
+    run_pytest.limit = 600
     run_pytest.write("test_it.py", CORPUS)
     chosen = [f"test_it.py::{name}" for name in names]
     outcome = run_pytest.run("--rl-group=auto", "--rl-stall-after=3s", "--rl-limit=25s", *chosen)
