@@ -2,6 +2,7 @@
 
     python benchmarks/overhead.py            # torch and stable-baselines3 must be installed for the second half
     python benchmarks/overhead.py --backends # only zygote, template and spawn, without peers
+    python benchmarks/overhead.py --backend=spawn # as on Windows and macOS: sharing, and a process each, beside plain
     python benchmarks/overhead.py --flat     # 10,000 tests: memory, descriptors and threads of parent and zygote
 
 The cost of a test is the slope between a short and a long run of empty tests, so that start-up does not count; every
@@ -110,10 +111,10 @@ class Bench:
             slopes.setdefault("bare fork", []).append((long - short) / (LONG - SHORT) * 1000)
         return {name: statistics.median(values) for name, values in slopes.items()}
 
-    def measure_group(self, imports: str, rounds: int) -> float:
-        """Milliseconds that ``--rl-group=module`` adds to an empty test."""
+    def measure_group(self, imports: str, rounds: int, *options: str) -> tuple[float, float]:
+        """Milliseconds of an empty test in plain pytest, and what *options* add to it; they make tests share."""
         plain, environment = self.ways()["plain"]
-        group = [*self.ways()["ours"][0], "--rl-group=module"]
+        group = [*self.ways()["ours"][0], *options]
         files = {count: self.directory / f"test_group_{count}.py" for count in (FEW, MANY)}
         for count, file in files.items():
             file.write_text(imports + TEST.format(count=count))
@@ -122,7 +123,8 @@ class Bench:
             for name, command in (("plain", plain), ("group", group)):
                 took = {count: seconds([*command, str(files[count])], environment, self.directory) for count in files}
                 slopes[name].append((took[MANY] - took[FEW]) / (MANY - FEW) * 1000)
-        return statistics.median(slopes["group"]) - statistics.median(slopes["plain"])
+        in_plain = statistics.median(slopes["plain"])
+        return in_plain, statistics.median(slopes["group"]) - in_plain
 
     def per_test(self, backend: str, source: str, rounds: int, counts: tuple[int, int] = (2, 8)) -> float:
         """Seconds per test of *source* with ``--rl-backend=backend``, each test in a process of its own."""
@@ -160,6 +162,22 @@ def compare_backends(bench: Bench, imports: str, rounds: int) -> dict[str, bool]
     }
 
 
+def compare_spawn(bench: Bench, rounds: int) -> bool:
+    """Print what tests cost without a fork: those that share a process, which is the default, and those with one each,
+    whose interpreter is prepared while the test before runs."""
+    good = True
+    for name, imports in IMPORTS.items():
+        plain, shared = bench.measure_group(imports, rounds, "--rl-backend=spawn", "--rl-group=auto")
+        own, floor = bench.per_test("spawn", imports, rounds), bench.measure_interpreter(imports, rounds)
+        print(f"{name}: plain pytest {plain:.2f} ms per empty test")
+        checks = {f"sharing adds {shared:.2f} ms (<= 0.5)": shared <= 0.5}
+        checks[f"own process {own:.3f} s / bare interpreter {floor:.3f} s = {own / floor:.2f} (<= 1.2)"] = (
+            own / floor <= 1.2
+        )
+        good &= show(checks)
+    return good
+
+
 def compare_all_backends(bench: Bench, rounds: int) -> bool:
     good = True
     for name, imports in IMPORTS.items():
@@ -174,7 +192,7 @@ def compare(bench: Bench, rounds: int) -> bool:
         cost = bench.measure(imports, rounds)
         added = {way: value - cost["plain"] for way, value in cost.items()}
         ours, forked, bare = added["ours"], added["pytest-forked"], cost["bare fork"]
-        group = bench.measure_group(imports, rounds)
+        _, group = bench.measure_group(imports, rounds, "--rl-group=module")
         limit = 0.8 if name == "bare" else 0.75
         print(
             f"{name}: ms added per empty test: ours {ours:.2f}, pytest-forked {forked:.2f}, bare fork+wait {bare:.2f}"
@@ -225,12 +243,15 @@ def main() -> int:
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--flat", action="store_true")
     parser.add_argument("--backends", action="store_true")
+    parser.add_argument("--backend", choices=["spawn"])
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory() as name:
         if arguments.flat:
             flat(Path(name))
             return 0
         bench = Bench(Path(name))
+        if arguments.backend:
+            return 0 if compare_spawn(bench, arguments.rounds) else 1
         if arguments.backends:
             return 0 if compare_all_backends(bench, arguments.rounds) else 1
         bench.install_peers()
