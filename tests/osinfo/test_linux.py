@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import fcntl
 import mmap
 import os
 import select
@@ -20,6 +19,7 @@ from pytest_rlstability.osinfo.memory import resident_memory
 from pytest_rlstability.osinfo.proc_records import MappedRegion, Stat, Status
 from pytest_rlstability.osinfo.processes import command_of, has_children, is_alive, process_name, short_command
 
+fcntl = pytest.importorskip("fcntl", reason="reads /proc")
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
 NOBODY = 2**22 + 1
 """Above the largest number a process can have."""
