@@ -22,8 +22,8 @@ class HardLimit:
     """A time limit enforced from outside: it also ends a test that holds the GIL in native code.
 
     Where pytest-timeout itself can act, it gets *grace* seconds to do so first: its failure shows a line. With a
-    *phase*, only the time in that phase counts. A fresh interpreter's start, which imports the test's module again, does
-    not count unless it takes very long.
+    *phase*, only the time in that phase counts. The start of a fresh interpreter, which imports the test's module
+    again, does not count unless it takes very long.
     """
 
     _START = 60.0
