@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+
 import pytest
 from runs import DONE, make_run
 
@@ -31,6 +33,7 @@ def test_the_tests_own_outcome_stands(fine):
     assert judge(fine) is None
 
 
+@pytest.mark.skipif(sys.platform == "win32", reason="signals have other numbers on Windows, which no process ends by")
 @pytest.mark.parametrize(
     ("facts", "headline"),
     [
