@@ -111,7 +111,7 @@ def exit_with_failure_on_signal(number: int) -> bool:
     No function of libc does that, so the handler is a system call of our own.
     """
     code = _EXIT_WITH_FAILURE.get(platform.machine())
-    if _libc is None or code is None:
+    if sys.platform == "win32" or _libc is None or code is None:
         return False
     with suppress(OSError):  # a hardened system maps no memory that is writable and executable
         page = mmap.mmap(-1, mmap.PAGESIZE, prot=mmap.PROT_READ | mmap.PROT_WRITE | mmap.PROT_EXEC)

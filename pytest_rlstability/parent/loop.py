@@ -165,7 +165,7 @@ def connect_parent(endpoint: Endpoint) -> MessageSocket:
     try:
         connection = connect(endpoint.address)
     except (ConnectionRefusedError, FileNotFoundError):  # pytest was killed meanwhile
-        shutil.rmtree(endpoint.directory, ignore_errors=True)
+        remove_directory(endpoint.directory)
         os._exit(0)
     messages = MessageSocket(connection)
     messages.send(Hello("parent", endpoint.token, pid=os.getpid()))

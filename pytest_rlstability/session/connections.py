@@ -156,7 +156,7 @@ class Connections(ProcessLinks):
             self._counters = ProgressCounters(self.directory)
         except OSError:  # no room
             self._server.close()
-            shutil.rmtree(self.directory, ignore_errors=True)
+            remove_directory(self.directory)
             raise
         self._selector.register(self._server, selectors.EVENT_READ, self._accept)
         self.is_open = True

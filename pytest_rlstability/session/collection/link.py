@@ -5,6 +5,7 @@ from __future__ import annotations
 import mmap
 import os
 import sys
+from contextlib import suppress
 from dataclasses import dataclass
 from socket import socket as Socket  # noqa: N812
 
@@ -72,7 +73,7 @@ class Lines:
 
 def fork() -> int | None:
     """As ``os.fork``; None when no more processes are allowed."""
-    try:
-        return os.fork()
-    except OSError:
-        return None
+    if sys.platform != "win32":
+        with suppress(OSError):
+            return os.fork()
+    return None
