@@ -75,7 +75,7 @@ def rerun_words(end: Finished, log: Path) -> list[str]:
     words = split_command(end.reproduce)
     if words[:2] == ["rlstability", "run"]:
         return [sys.executable, "-m", "pytest_rlstability", "run", f"--jsonl={log}", *words[2:]]
-    start = 3 if words[:3] == ["python", "-m", "pytest"] else 1
+    start = 3 if words[1:3] == ["-m", "pytest"] else 1
     return [sys.executable, "-m", "pytest", f"--rl-jsonl={log}", *words[start:]]
 
 

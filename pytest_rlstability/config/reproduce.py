@@ -11,7 +11,7 @@ import pytest
 from pytest_rlstability.config.options import Settings
 from pytest_rlstability.config.plan import soak_of, sweep_budget
 from pytest_rlstability.model.shells import join_command
-from pytest_rlstability.osinfo.shell import own_shell
+from pytest_rlstability.osinfo.shell import own_python, own_shell
 
 _LIMITS = ("memory", "limit", "stall-after", "leak-budget")
 
@@ -21,7 +21,7 @@ def reproduce_command(
 ) -> str:
     """``pytest --rl-stability --rl-seed=7 'tests/test_env.py::test_step[fast]'``, to be typed where pytest was. The
     tests *before* it run first, in the same process."""
-    words = ["python", "-m", "pytest", "--rl-stability", f"--rl-seed={settings.seed}"]
+    words = [own_python(), "-m", "pytest", "--rl-stability", f"--rl-seed={settings.seed}"]
     if settings.backend != "auto":
         words.append(f"--rl-backend={settings.backend}")
     if soak_of(item, settings) is not None:

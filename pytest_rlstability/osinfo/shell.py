@@ -1,9 +1,11 @@
-"""Which shell the user types commands into."""
+"""Which shell the user types commands into, and what there stands for this interpreter."""
 
 from __future__ import annotations
 
 import functools
-from pathlib import PureWindowsPath
+import shutil
+import sys
+from pathlib import Path, PureWindowsPath
 
 from pytest_rlstability.model.shells import Shell
 from pytest_rlstability.osinfo import WINDOWS, portable
@@ -21,3 +23,10 @@ def own_shell() -> Shell:
         return Shell.POSIX
     names = (PureWindowsPath(name).stem.lower() for name in portable.names_above())
     return next((_SHELLS[name] for name in names if name in _SHELLS), Shell.CMD)
+
+
+@functools.cache
+def own_python() -> str:
+    """``python`` where that is this interpreter, else its path: the virtual environment may not be activated."""
+    found = shutil.which("python")
+    return "python" if found and Path(found).parent == Path(sys.executable).parent else sys.executable
