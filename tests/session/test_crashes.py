@@ -175,7 +175,7 @@ def test_every_road_to_a_crash(run_pytest):
         "string_at at",
         "peak memory",
         "Platform: Python",
-        "Signature: SIGSEGV call strlen<",
+        "Signature: SIGSEGV call string_at<",
         "string_at<null_read ",
         "Reproduce: python -m pytest --rl-stability --rl-seed=",
     ):
