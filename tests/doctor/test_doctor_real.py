@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import importlib.util
 import json
-import re
 import subprocess
 import sys
 from pathlib import Path
@@ -63,24 +62,3 @@ def test_policies_and_imports_work_here(tmp_path) -> None:
     assert outcome.ending == "ok", outcome
     assert {stage.state for stage in outcome.stages} == {"done"}
     assert any(openmp_family(path) for path in outcome.result["openmp"])
-
-
-@pytest.mark.slow
-def test_stages_of_the_example_are_as_the_docs_show() -> None:
-    text = (ROOT / "docs" / "doctor.md").read_text(encoding="utf-8")
-    commands, shown = re.search(r"```\n(cd examples.*?)```\s+```\n(.*?)```", text, re.DOTALL).groups()
-    directory, command = (line.split() for line in commands.splitlines())
-    assert command[:2] == ["rlstability", "doctor"]
-    result = subprocess.run(
-        [sys.executable, "-m", "pytest_rlstability", "doctor", *command[2:], "--step-limit=5min"],
-        capture_output=True, text=True, cwd=ROOT / directory[1], timeout=600,
-    )  # fmt: skip
-    assert result.returncode == 1
-    table = result.stdout.partition("\n\n")[2].partition("\n\n")[0]
-    assert _timeless(table) == _timeless(shown)
-
-
-def _timeless(table: str) -> list[str]:
-    """Durations differ, and Python 3.12 has done away with the frames of comprehensions."""
-    lines = [re.sub(r"  \(.*s\)$", "", line) for line in table.strip().splitlines()]
-    return [re.sub(r"\d+ in (<listcomp>|__init__)$", "", line) for line in lines]

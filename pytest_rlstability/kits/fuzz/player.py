@@ -49,6 +49,8 @@ class Player:
         self.states: dict[int, State] = {}
         self.raised = False
         self._spoilt: set[int] = set()
+        self._copied: set[int] = set()
+        """Envs that may share descriptors with a copy, which closes them too."""
         self._watched: deque[tuple[Call, int, Any, Any]] = deque(maxlen=_WATCHED)
         self._operations: dict[Op, Callable[[Call, int], Answer | None]] = {
             Op.MAKE: self._make, Op.RESET: self._reset, Op.STEP: self._step, Op.RENDER: self._render,
@@ -79,7 +81,7 @@ class Player:
         state = self.state(call.env)
         after_the_end = state is State.CLOSED and call.op not in (Op.CLOSE, Op.MAKE)
         outside = (call.op is Op.STEP and state is not State.READY) or (call.op is Op.RENDER and state is State.FRESH)
-        refused = call.op in (Op.PICKLE, Op.COPY)
+        refused = call.op in (Op.PICKLE, Op.COPY) or (call.op is Op.CLOSE and call.env in self._copied)
         return not call.valid or after_the_end or outside or refused or call.env in self._spoilt
 
     def play(self, call: Call, number: int = 0) -> Answer | None:
@@ -172,6 +174,7 @@ class Player:
         self._forget(place)
         self.envs[place] = adapt(duplicate)
         self.states[place] = State.FRESH
+        self._copied |= {call.env, place}
 
 
 def is_api_error(error: BaseException) -> bool:

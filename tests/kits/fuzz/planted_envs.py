@@ -252,10 +252,10 @@ _cache: dict[int, bytes] = {}
 
 
 class InnocentCache(Innocent):
-    """Fills a cache of 2,000 entries."""
+    """Fills a cache of 300 entries."""
 
     def reset(self, **how: Any) -> Any:
-        if len(_cache) < 2000:
+        if len(_cache) < 300:
             _cache[len(_cache)] = bytes(700)
         return super().reset(**how)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from contextlib import closing
 from functools import cache
 from pathlib import Path
@@ -34,7 +35,7 @@ FAULTS = [
     ("HangsOnAction", "STALL: step() did not return within", 3),
     ("LeaksOnReset", "LEAK: Python memory blocks grow by", 3),
     ("LeavesDescriptors", "LEFTOVER: close() leaves something behind each time: descriptor", 2),
-    ("FollowsSetOrder", "DIFFERS: the same seed and actions gave another observation in another process, at call 2", 2),
+    ("FollowsSetOrder", "DIFFERS: the same seed and actions gave another observation[0]: ", 2),
     ("UsesGlobalNumbers", "DIFFERS: the same seed and actions gave another observation", 3),
     ("KeepsItsWind", "DIFFERS: the same seed and actions gave another observation[0]", 4),
     ("SharesItsWorld", "DIFFERS: the same seed and actions gave another observation[0]", 6),
@@ -86,7 +87,7 @@ def test_written_tests_fail_as_the_findings_did(run_pytest: RunPytest) -> None:
         case = first_case(env)
         assert case is not None
         if env == "CrashAtStep1000":
-            assert "for _ in range(1000):\n        env.step(0)" in written(case, env)
+            assert re.search(r"for _ in range\(1000\):\n        env.step\(\d\)", written(case, env))
         run_pytest.write(f"test_{env}.py", written(case, env).replace("def test_", f"def test_{env}_"))
     outcome = run_pytest.run("--rl-native=off")
     for env, text, _ in FAULTS:
