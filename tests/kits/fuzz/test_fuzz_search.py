@@ -48,7 +48,7 @@ FAULTS = [
     ("LeavesItsSpaceInParallel", "SPACE: observation['right'][0] is 9.0, outside 0.0 to 5.0", 8),
     ("LeavesItsSpaceInTurns", "SPACE: observation['right'][0] is 9.0, outside 0.0 to 5.0", 9),
 ]
-WORDS_OF_TESTS = {"NAN": "has a NaN", "SPACE": "is not", "ALIAS": "not equal", "EXCEPTION": "no "}
+WORDS_OF_TESTS = {"NAN": "has a NaN", "SPACE": " is ", "ALIAS": "not equal", "EXCEPTION": "no "}
 """What the written test's failure says where it has no verdict."""
 
 
