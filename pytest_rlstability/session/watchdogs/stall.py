@@ -178,7 +178,7 @@ class StallWatch:
         active = state.spins or state.quiet < 2 * self._interval
         asleep = state.main_asleep if _waits_for_a_peer(tree, process.main) else state.main_still
         # In the first half of the time a busy process is not looked at closely.
-        if not state.spins and (asleep + 2 * self._interval >= still or asleep >= still / 3):
+        if not state.spins and asleep and asleep + 2 * self._interval >= still / 2:
             active = False  # what moves beside it, a server's loop perhaps, is not what the test waits for
         detail = f"no progress for {format_duration(still)}"
         if still >= 1.5 * self._after + 2 * self._interval:
