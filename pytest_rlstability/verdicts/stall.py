@@ -110,7 +110,7 @@ class Standstill:
         self._marks = look.tree.activity
         self.quiet = 0.0 if moved else self.quiet + look.gap
         main = next((thread for thread in look.tree.threads if thread.thread == look.main), None)
-        asleep = main is not None and main not in active and main.asleep and not look.busy
+        asleep = main is not None and main not in active and main.asleep
         self.main_asleep = self.main_asleep + look.gap if asleep else 0.0
         waiting = asleep and main is not None and main.untimed
         self.main_still = self.main_still + look.gap if waiting else 0.0
